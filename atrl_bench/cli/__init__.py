@@ -6,6 +6,7 @@ Heavy imports wait until a verb runs, so that `--help` answers at once.
 from __future__ import annotations
 
 import errno
+import shlex
 import sys
 from typing import Annotated, NoReturn
 
@@ -89,15 +90,9 @@ def main() -> NoReturn:
         error.show()
         code = getattr(error, "exit_code", 2)
     if code == STOPPED:  # typer returns it for Ctrl-C
-        _say_what_is_kept()
+        typer.echo("\nStopped. Every stored answer is kept, and every training up to its last saved rollout.", err=True)
+        typer.echo(f"Next, to go on: {shlex.join(['atrl-bench', *sys.argv[1:]])}", err=True)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _say_what_is_kept() -> None:
-    import shlex
-
-    typer.echo("\nStopped. Every stored answer is kept, and every training up to its last saved rollout.", err=True)
-    typer.echo(f"Next, to go on: {shlex.join(['atrl-bench', *sys.argv[1:]])}", err=True)
 
 
 def _explain(error: AtrlBenchError) -> None:
@@ -114,8 +109,5 @@ def _unusable(error: OSError) -> StoreError:
         what = f"Cannot write {error.filename}." if error.filename else "Cannot write all of it."
         why = f"{error.strerror}. What was written before is intact."
         return StoreError(what, why=why, next_step="free space, then the same command again: it resumes")
-    return StoreError(
-        f"Cannot read or write {error.filename}.",
-        why=f"{error.strerror}.",
-        next_step="check that path, or use a folder you can write to with --out",
-    )
+    then = "check that path, or use a folder you can write to with --out"
+    return StoreError(f"Cannot read or write {error.filename}.", why=f"{error.strerror}.", next_step=then)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from atrl_bench.data.dataset import is_here
 from atrl_bench.data.layout import holding
@@ -24,35 +25,11 @@ from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.report.figures import FIGURES
 from atrl_bench.training.recipe import list_recipes, load_recipe
 
-
-@dataclass(frozen=True)
-class TaskEntry:
-    """One benchmark; `here` if this machine has its rows, `twin` if it can be generated."""
-
-    title: str
-    split: str
-    rows: int
-    metric: str
-    media: str
-    needs: list[str]
-    hub: str | None
-    here: bool
-    twin: bool
-
-
-@dataclass(frozen=True)
-class SuiteEntry:
-    """Benchmarks that are quoted by the mean of their numbers."""
-
-    title: str
-    mean_of: list[str]
-
-
 RUNS = (
     "runs: mini = here and now, on generated rows of the same form (profiles mini and smoke); real = on its own rows, "
     "which are on this machine, too; no = its rows have to come from --data-dir or `atrl-bench fetch`"
 )
-Entry = str | TaskEntry | SuiteEntry
+Entry = str | dict[str, Any]  # a line of text, or what is said of a task or a suite
 
 
 @dataclass(frozen=True)
@@ -71,12 +48,12 @@ class Catalogue(Record):
 
 
 def _row(name: str, entry: Entry) -> tuple[str, ...]:
-    if isinstance(entry, TaskEntry):
-        runs = "real" if entry.here else "mini" if entry.twin else "no"
-        return name, entry.split, str(entry.rows), runs, "; ".join([entry.metric, *entry.needs])
-    if isinstance(entry, SuiteEntry):
-        return name, f"the mean of {', '.join(part.removeprefix(f'{name}_') for part in entry.mean_of)}"
-    return name, entry
+    if isinstance(entry, str):
+        return name, entry
+    if "mean_of" in entry:
+        return name, f"the mean of {', '.join(part.removeprefix(f'{name}_') for part in entry['mean_of'])}"
+    runs = "real" if entry["here"] else "mini" if entry["twin"] else "no"
+    return name, entry["split"], str(entry["rows"]), runs, "; ".join([entry["metric"], *entry["needs"]])
 
 
 def _tables(kind: str) -> dict[str, Entry]:
@@ -90,20 +67,12 @@ def _tables(kind: str) -> dict[str, Entry]:
 def _tasks(data_dir: Path | None) -> dict[str, Entry]:
     generated = {*(benchmark.folder for benchmark in SYNTHETIC_BENCHMARKS.values()), *CODE_WORDS}
     entries: dict[str, Entry] = {
-        task.name: TaskEntry(
-            title=task.title,
-            split=task.split,
-            rows=task.num_rows,
-            metric=task.metric,
-            media=task.media,
-            needs=list(task.needs),
-            hub=task.hub_id,
-            here=is_here(task, holding(data_dir, task.folder)),
-            twin=task.folder in generated,
-        )
+        task.name: {name: getattr(task, name) for name in ("title", "split", "metric", "media", "needs")}
+        | {"rows": task.num_rows, "hub": task.hub_id, "here": is_here(task, holding(data_dir, task.folder))}
+        | {"twin": task.folder in generated}  # can be generated
         for task in list_tasks()
     }
-    entries |= {suite.name: SuiteEntry(suite.title, list(suite.tasks)) for suite in list_suites()}
+    entries |= {suite.name: {"title": suite.title, "mean_of": list(suite.tasks)} for suite in list_suites()}
     return dict(sorted(entries.items()))
 
 
@@ -119,27 +88,22 @@ def _row_line(row: RowDefinition) -> str:
 
 
 def _rules() -> dict[str, Entry]:
-    from atrl_bench.credit.rules import rule_names
+    from atrl_bench.credit.rules import credit_rule, rule_names
 
-    return {name: _first_line(name) for name in rule_names()}
-
-
-def _first_line(rule: str) -> str:
-    from atrl_bench.credit.rules import credit_rule
-
-    try:
-        function = credit_rule(rule)
-    except PluginError as error:  # the others can be listed all the same
-        return f"{error.what} {error.why}"
-    of_package = f"package {package_of(plugins('rules')[rule])}: " if rule in plugins("rules") else ""
-    return of_package + (function.__doc__ or "no description").strip().splitlines()[0]
+    entries: dict[str, Entry] = {}
+    for rule in rule_names():
+        try:
+            described = (credit_rule(rule).__doc__ or "no description").strip().splitlines()[0]
+        except PluginError as error:  # the others can be listed all the same
+            entries[rule] = f"{error.what} {error.why}"
+        else:
+            package = f"package {package_of(plugins('rules')[rule])}: " if rule in plugins("rules") else ""
+            entries[rule] = package + described
+    return entries
 
 
 def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
-    """The names of `kind`, or of every kind, each with what is to be said of it.
-
-    A task's rows are looked for in `data_dir`, and among the hub's downloads where that does not have the dataset.
-    """
+    """The names of `kind`, or of every kind; a task's rows are looked for in `data_dir`, then among downloads."""
     readers: dict[str, Callable[[], dict[str, Entry]]] = {
         "tables": lambda: _tables("table"),
         "ablations": lambda: _tables("ablation"),

@@ -84,10 +84,7 @@ class Options:
     def load_profile(
         self, *, model: str | None = None, quiet: bool = False, price_in: PriceIn | None = None
     ) -> Profile:
-        """The profile; `model` replaces its base model.
-
-        Unless `quiet`, two lines say that mini is the default, and what `price_in` asks under profile paper.
-        """
+        """The profile; unless `quiet` two lines say that mini is the default, and what `price_in` asks of paper."""
         from atrl_bench.profiles import load_profile
 
         if self.profile is None and not (quiet or self.as_json):
@@ -140,11 +137,7 @@ class Options:
         if self.on is None:
             return self.machine
         if self.jobs or self.gpus or self.processes:
-            raise BadParameter(
-                "a cluster's own scheduler says how much runs at a time, and on which GPUs.\n"
-                "With --on, leave out --jobs, --gpus and --processes.",
-                param_hint="--on",
-            )
+            raise BadParameter("its scheduler decides: leave out --jobs, --gpus and --processes", param_hint="--on")
         from atrl_bench.engines.ray_cluster import RayCluster
         from atrl_bench.engines.slurm import SlurmAllocation
         from atrl_bench.errors import UnknownNameError
@@ -201,9 +194,7 @@ def seeds_of(text: str | None) -> list[int] | None:
         seeds = []
     # A seed given twice would count its answers twice.
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise BadParameter(
-            f"{text!r} is no list of training seeds.\nWrite whole numbers, each once: 0,1,2", param_hint="--seeds"
-        )
+        raise BadParameter(f"{text!r} is no list of whole numbers, each once: 0,1,2", param_hint="--seeds")
     return seeds
 
 

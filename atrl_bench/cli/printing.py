@@ -10,7 +10,7 @@ import typer
 
 from atrl_bench.digests import plain
 from atrl_bench.escape import WIDTH, command_lines, folded, next_lines, one_line
-from atrl_bench.printable import Command, Record, Rows, blocks_of
+from atrl_bench.printable import Record, Rows, blocks_of
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -51,14 +51,10 @@ def _lines(content: Any) -> Iterator[Text]:
     for block in content.blocks() if isinstance(content, Record) else blocks_of(plain(content)):
         if isinstance(block, Rows):
             yield from _row_lines(block)
+        elif isinstance(block, str):
+            yield from map(Text, folded(block, rest=GAP))
         else:
-            yield from map(Text, _text_lines(block))
-
-
-def _text_lines(block: str | Command) -> list[str]:
-    if isinstance(block, str):
-        return folded(block, rest=GAP)
-    return next_lines(block.text) if block.is_next else command_lines(block.text, " " * 4)
+            yield from map(Text, next_lines(block.text) if block.is_next else command_lines(block.text, " " * 4))
 
 
 def _row_lines(block: Rows) -> Iterator[Text]:

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def starts_here(price: Price, options: Options, *, require_fit: Callable[[], None] | None = None) -> bool:
-    """Whether the work is to start in this process now, after `require_fit` and somebody's consent.
-
-    With `--dry-run` its price is shown instead, with `--on slurm` a job is submitted.
-    """
+    """Whether the work starts in this process now: not by `--dry-run`, which shows its price, nor by `--on slurm`."""
     if options.dry_run:
         show(price, options.as_json)
         return False
@@ -37,7 +34,7 @@ def require_consent(price: Price, options: Options, *, is_generated: bool) -> No
     """Stop where a command may not start or its downloads have no room; the first process of a launch alone asks."""
     if not price.must_ask(is_generated=is_generated) or int(os.environ.get("RANK", "0")) > 0:
         return
-    from atrl_bench.experiments.memory_check import require_space
+    from atrl_bench.experiments.fetch import require_space
 
     if not options.as_json:
         show(replace(price, next=""), as_json=False)
@@ -71,7 +68,6 @@ def is_left_to_slurm(options: Options) -> bool:
 
 
 def _arguments() -> list[str]:
-    """This command's arguments without what says where it runs and how it answers."""
     arguments = [word for word in sys.argv[1:] if word not in ("--yes", "--json") and not word.startswith("--on=")]
     if "--on" in arguments:
         at = arguments.index("--on")

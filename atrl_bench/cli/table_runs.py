@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from typer import echo
 
 from atrl_bench.analysis.audit import audit
 from atrl_bench.engines.devices import Cluster, Machine
@@ -68,10 +70,7 @@ class AllTables(Record):
 
 
 def run_table(plan: Plan, where: Machine | Cluster, *, jobs: int | None = None, quiet: bool = False) -> TableRun:
-    """The rendered table after everything it needs was trained and evaluated, as far as that succeeds.
-
-    Test problems are looked for in its training data, once, when all of it is there.
-    """
+    """The table after all that could be trained and evaluated; once that is all, test problems are looked for in it."""
     result = run_plan(plan, where, jobs=jobs, quiet=quiet)
     if not result.failures:
         look_for_overlap(plan)
@@ -86,17 +85,13 @@ def run_all(
     seeds: Sequence[int] | None = None,
     jobs: int | None = None,
     quiet: bool = False,
-    on_table: Callable[[int, int, str], None] | None = None,
 ) -> AllTables:
-    """Every table after running what the store lacks; a table that fails does not stop the others.
-
-    `on_table(number, how many, name)` is called before each.
-    """
+    """Every table; one that fails stops no other."""
     names = sorted(tables or list_tables(), key=lambda name: (name != FIRST, name))
     outcomes = []
     for number, name in enumerate(names, start=1):
-        if on_table is not None:
-            on_table(number, len(names), name)
+        if not quiet:
+            echo(f"Table {number} of {len(names)}: {name}")
         outcomes.append(_run(name, run_dir, where, seeds, jobs, quiet))
     finish_folder(run_dir)
     return AllTables(tuple(outcomes))
@@ -121,11 +116,7 @@ def _cells(table: Table) -> dict[str, int]:
 
 
 def report_all(run_dir: RunDir, *, max_problems: int | None = None, with_credit: bool = False) -> list[Path]:
-    """The pages of a run folder, rendered from its store: every table that has a number, the audit, the front.
-
-    A table keeps the training seeds that it was last rendered with here. Every figure that there is data for is drawn
-    before the front page, which shows them.
-    """
+    """The pages of what is stored: tables, by the seeds that they last had here, figures, audit and front page."""
     seeds = {name: table.seeds for name, table in rendered_tables(run_dir.reports).items()}
     pages = []
     for name in list_tables():
@@ -139,6 +130,5 @@ def report_all(run_dir: RunDir, *, max_problems: int | None = None, with_credit:
 
 
 def finish_folder(run_dir: RunDir) -> list[Path]:
-    """Draw every figure that there is data for, then write the audit and the front page; return these two."""
     draw_all(run_dir)
     return [write_audit(audit(), run_dir.reports)[0], write_index(run_dir)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Exit, Option, echo
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "compared_at", "out", "data_dir", "as_json")
 RUN = (*TABLE, "jobs", "gpus", "processes", "on", "serve", "checkpoints", "report_to", "allow_code", "dry_run", "yes")
 ALL, SELECTION = "all tables at once", ("rows", "columns", "compared_at")
-SIGNALS = "tables of signals (other measurements: `atrl-bench signal`)"
 TableArgument = Annotated[
     str, Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=completion.tables)
 ]
@@ -36,10 +36,10 @@ def run_table(options: Options, table: TableArgument) -> None:
     if table == "all":
         _refuse(options, ALL, *SELECTION)
         _run_all(options)
-    elif _is_of_signals(table):
+    elif _is_of_signals(table, options):
         _run_signals(table, options)
     else:
-        _run(_planned(table, options), options)
+        _run(_planned_table(table, options), options)
 
 
 @with_options(*(name for name in RUN if name != "compared_at"))
@@ -56,15 +56,10 @@ def ablate(
     A point becomes a row of the ablation's table; what it is compared with is run too.
     """
     from atrl_bench.experiments.plan import plan_ablation
-    from atrl_bench.experiments.price import price_of
 
     allow_code(options.allow_code)
     settings = [*([] if topk is None else [f"topk={topk}"]), *(set_ or [])]
-
-    def planned(run_dir: RunDir) -> Plan:
-        return plan_ablation(ablation, run_dir, settings, **options.selection)
-
-    _run(planned(options.run_dir(price_in=lambda run_dir: price_of(planned(run_dir)))), options)
+    _run(_planned(options, lambda run_dir: plan_ablation(ablation, run_dir, settings, **options.selection)), options)
 
 
 @with_options(*TABLE)
@@ -76,15 +71,14 @@ def plan(options: Options, table: TableArgument) -> None:
     if table == "all":
         _refuse(options, ALL, *SELECTION)
         show(_price_of_all(options), options.as_json)
-    elif _is_of_signals(table):
+    elif _is_of_signals(table, options):
         from atrl_bench.lab.signal.page import plan_signals
 
-        _refuse(options, SIGNALS, *SELECTION, "seeds", "on")
         show(plan_signals(table, options.run_dir()), options.as_json)
     else:
         from atrl_bench.experiments.price import price_of
 
-        show(price_of(_planned(table, options)), options.as_json)
+        show(price_of(_planned_table(table, options)), options.as_json)
 
 
 @with_options(*TABLE)
@@ -109,15 +103,14 @@ def report(
         _refuse(options, ALL, *SELECTION, "seeds")
         pages = report_all(options.run_dir(), max_problems=problems, with_credit=credit)
         show(pages, options.as_json)
-    elif _is_of_signals(table):
+    elif _is_of_signals(table, options):
         from atrl_bench.lab.signal.page import render_signals
 
-        _refuse(options, SIGNALS, *SELECTION, "seeds", "on")
         _show_table(render_signals(table, options.run_dir()), options)
     else:
         from atrl_bench.report.table_run import render
 
-        _show_table(render(_planned(table, options), max_problems=problems, with_credit=credit), options)
+        _show_table(render(_planned_table(table, options), max_problems=problems, with_credit=credit), options)
 
 
 @with_options("profile", "rollouts", "seeds", "compared_at", "out", "data_dir", "as_json")
@@ -133,17 +126,20 @@ def explain(
     """
     from atrl_bench.report.explain import explain as explanation
 
-    show(explanation(_planned(table, options), row, column), options.as_json)
+    show(explanation(_planned_table(table, options), row, column), options.as_json)
 
 
-def _planned(table: str, options: Options) -> Plan:
+def _planned_table(table: str, options: Options) -> Plan:
     from atrl_bench.experiments.plan import plan_table
+
+    choice = options.selection | {"compared_at": options.compared_at}
+    return _planned(options, lambda run_dir: plan_table(table, run_dir, **choice))
+
+
+def _planned(options: Options, plan_in: Callable[[RunDir], Plan]) -> Plan:
     from atrl_bench.experiments.price import price_of
 
-    def planned(run_dir: RunDir) -> Plan:
-        return plan_table(table, run_dir, **options.selection, compared_at=options.compared_at)
-
-    return planned(options.run_dir(price_in=lambda run_dir: price_of(planned(run_dir))))
+    return plan_in(options.run_dir(price_in=lambda run_dir: price_of(plan_in(run_dir))))
 
 
 def _run(planned: Plan, options: Options) -> None:
@@ -161,16 +157,18 @@ def _run(planned: Plan, options: Options) -> None:
         raise Exit(1)
 
 
-def _is_of_signals(table: str) -> bool:
+def _is_of_signals(table: str, options: Options) -> bool:
     from atrl_bench.lab.signal.tables import list_signal_tables
 
-    return table in list_signal_tables()
+    is_one = table in list_signal_tables()
+    if is_one:
+        _refuse(options, "tables of signals (other measurements: `atrl-bench signal`)", *SELECTION, "seeds", "on")
+    return is_one
 
 
 def _run_signals(table: str, options: Options) -> None:
     from atrl_bench.lab.signal.page import plan_signals, run_signals
 
-    _refuse(options, SIGNALS, *SELECTION, "seeds", "on")
     run_dir = options.run_dir()
     if options.dry_run:
         show(plan_signals(table, run_dir), options.as_json)
@@ -187,13 +185,8 @@ def _run_all(options: Options) -> None:
         return
     from atrl_bench.cli.table_runs import run_all
 
-    def announce(number: int, total: int, name: str) -> None:
-        if not options.as_json:
-            echo(f"Table {number} of {total}: {name}")
-
     seeds, quiet = seeds_of(options.seeds), options.as_json
-    where, jobs = options.where, options.jobs
-    result = run_all(price.run_dir, where, seeds=seeds, jobs=jobs, quiet=quiet, on_table=announce)
+    result = run_all(price.run_dir, options.where, seeds=seeds, jobs=options.jobs, quiet=quiet)
     show(result, options.as_json)
     if result.has_failures:
         raise Exit(1)

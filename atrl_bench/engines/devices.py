@@ -51,10 +51,7 @@ class Machine:
     is_chosen: bool = False
 
     def devices_for(self, num_gpus: int) -> Devices:
-        """The devices of work that needs so many GPUs and has the machine to itself.
-
-        What needs more than there are was refused before (`room.py`), unless it is trained and only to be evaluated.
-        """
+        """The devices of work that needs so many GPUs and has the machine to itself."""
         if self.gpus and (num_gpus or self.is_chosen):
             return Devices(self.gpus)
         return Devices(processes=self.processes)
@@ -75,20 +72,14 @@ def machine(gpus: str | None, processes: int | None, *, visible: Sequence[str] |
     """What `--gpus` and `--processes` leave of the GPUs that this command sees; without them, all."""
     if processes is not None:
         if gpus is not None:
-            raise InvalidFileError(
-                "--gpus and --processes exclude each other.",
-                next_step="give --gpus, with a process each, or --processes of the CPU",
-            )
+            raise InvalidFileError("--gpus and --processes exclude each other.", next_step="give one of them")
         return Machine(processes=processes, is_chosen=True)
     visible = visible_gpus(os.environ) if visible is None else visible
     return Machine(tuple(visible) if gpus is None else _chosen(gpus, visible), is_chosen=gpus is not None)
 
 
 def visible_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> list[str]:
-    """The GPUs of this machine, or those that CUDA_VISIBLE_DEVICES leaves of them, in its order.
-
-    As CUDA does, the first name that is no GPU here ends the list. `root` is where `dev` and `proc` are.
-    """
+    """The GPUs here, or those of CUDA_VISIBLE_DEVICES up to its first name that is none, as in CUDA."""
     count = _num_gpus(root)
     if VISIBLE not in environ:
         return [str(number) for number in range(count)]

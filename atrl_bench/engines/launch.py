@@ -45,14 +45,11 @@ def launch_command(
 
 
 def run(module: str, argument: Path, configuration: Configuration, devices: Devices, log: Path) -> None:
-    """Run a module on a file over these devices, one process each, and wait; what they print goes to `log`.
-
-    Raises the error of the first process that failed. Where one dies without a word, all of it is begun again.
-    """
+    """Run a module on a file in a process for each device; raises the first error, begins anew if one just dies."""
     error_file = argument.with_suffix(".error")
     error_file.unlink(missing_ok=True)
     command = launch_command(module, [str(argument)], configuration, devices.count)
-    starter = [sys.executable] if devices.count == 1 else [sys.executable, "-m", "atrl_bench.engines.launch"]
+    starter = [sys.executable, *([] if devices.count == 1 else ["-m", "atrl_bench.engines.launch"])]
     variables = environment(devices) | {PARENT: str(os.getpid())}
     if not devices.gpus:
         variables |= {"ACCELERATE_USE_CPU": "true"}

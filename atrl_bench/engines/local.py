@@ -41,7 +41,6 @@ class Placement(Generic[ItemT]):
         self._free = list(machine.gpus)
 
     def next(self) -> tuple[ItemT, Devices] | None:
-        """The first piece of work that fits on what is free, with its devices; None where none does."""
         for place, (item, demand) in enumerate(self._waiting):
             if demand.least <= len(self._free):
                 del self._waiting[place]

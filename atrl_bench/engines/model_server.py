@@ -1,9 +1,4 @@
-"""A model server as a process beside this one: started, waited for, watched, and gone when this process is.
-
-with running_vllm(folder, flags, devices=devices, log=log) as server:
-    server.wait_until_healthy(START_SECONDS)
-    ... server.base_url ...
-"""
+"""A model server as a process beside this one: started, waited for, watched, and gone when this process is."""
 
 from __future__ import annotations
 
@@ -43,10 +38,8 @@ def find_vllm() -> Vllm:
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     program = shutil.which("vllm", path=path)
     if program is None:
-        raise MissingDataError(
-            "vLLM is not installed here: there is no program `vllm` on the path.",
-            next_step=f"{INSTALL}, or put the `bin` of an environment that has it on the PATH",
-        )
+        then = f"{INSTALL}, or put the `bin` of an environment that has it on the PATH"
+        raise MissingDataError("vLLM is not installed here: no program `vllm` is on the path.", next_step=then)
     return Vllm(Path(program), _version(Path(program)))
 
 
@@ -59,9 +52,7 @@ def _version(program: Path) -> str:
         said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=300, check=True).stdout
         return said.split()[-1]
     except (OSError, subprocess.SubprocessError, IndexError) as error:
-        raise MissingDataError(
-            f"{program} does not say which version it is.", why=str(error), next_step=f"{INSTALL}, or mend that program"
-        ) from None
+        raise MissingDataError(f"{program} says no version.", why=str(error), next_step=INSTALL) from None
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,6 @@ class ModelServer:
         return self.process.poll() is None
 
     def wait_until_healthy(self, seconds: float = START_SECONDS) -> None:
-        """Wait for its answer; raises `EndpointError` with the end of its log when it dies or takes longer."""
         deadline = time.monotonic() + seconds
         while self.is_running and time.monotonic() < deadline:
             if self._answers():
@@ -99,7 +89,8 @@ class ModelServer:
         return EndpointError(what, why=why, next_step=f"read {self.log}, then give the same command again")
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection(*self._address, timeout=5)
+        host, _, port = self.base_url.removeprefix("http://").removesuffix("/v1").rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=5)
         try:
             connection.request("GET", "/health")
             return connection.getresponse().status == 200
@@ -108,20 +99,12 @@ class ModelServer:
         finally:
             connection.close()
 
-    @property
-    def _address(self) -> tuple[str, int]:
-        host, _, port = self.base_url.removeprefix("http://").removesuffix("/v1").rpartition(":")
-        return host, int(port)
-
 
 @contextmanager
 def running_vllm(
     vllm: Vllm, model: Path, name: str, flags: Sequence[str], *, devices: Devices, log: Path, port: int | None = None
 ) -> Iterator[ModelServer]:
-    """A vLLM that is starting to serve the model of a folder as `name`; it is stopped at the end.
-
-    What it prints goes to `log`. Without `port` it gets one that is free.
-    """
+    """A vLLM that is starting to serve the model as `name`, printing to `log`, until the block ends."""
     port = _free_port(port)
     command = serve_command(vllm.program, model, name, flags, port)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -157,6 +140,5 @@ def _free_port(wanted: int | None) -> int:
             port: int = listener.getsockname()[1]
             return port
     except OSError as error:
-        raise EndpointError(
-            f"Port {wanted} cannot be listened at.", why=f"{error.strerror}.", next_step="give another --port, or none"
-        ) from None
+        why = f"{error.strerror}."
+        raise EndpointError(f"Port {wanted} cannot be listened at.", why=why, next_step="give another --port") from None

@@ -22,7 +22,6 @@ AUTO = "auto"  # how Ray calls that
 SECONDS_BETWEEN_LOOKS = 5.0
 SECONDS_TO_ANSWER = 10.0
 CPUS_PER_GPU = 2  # a process, and the credit that is computed beside it
-NOWHERE = "192.0.2.1"  # an address that is nobody's, by RFC 5737
 SENT_PREFIXES = ("ATRL_BENCH_", "HF_", "AWS_", "FSSPEC_")  # of the variables that a command passes on
 
 
@@ -57,7 +56,6 @@ class RayCluster(Cluster):
     host: str
     ray: Any
     cpus_per_node: int = 1
-    new_processes: bool = True  # for each job with GPUs: they are free when the process that used them is gone
 
     @classmethod
     def at(cls, name: str = HERE) -> RayCluster:
@@ -116,8 +114,8 @@ class RayCluster(Cluster):
         }
         if resources.memory_gb:
             options["memory"] = int(min(resources.memory_gb, self.memory_gb) * 1e9)
-        if resources.gpus and self.new_processes:
-            options["max_calls"] = 1
+        if resources.gpus:
+            options["max_calls"] = 1  # they are free when the process that used them is gone
         # The work is read once the variables are set: what it imports looks at them.
         payload = pickle.dumps((work, job.item))
         return self.ray.remote(**options)(_run_on_node).remote(payload, os.getcwd(), variables, resources.cpus)
@@ -126,9 +124,8 @@ class RayCluster(Cluster):
         try:
             error: Exception | None = self.ray.get(task)
         except self.ray.exceptions.RayError as death:
-            return DeadWorkerError(
-                f"or its node died ({type(death).__name__})", "ray logs, and more memory for its nodes if that ran out"
-            )
+            how = f"or its node died ({type(death).__name__})"
+            return DeadWorkerError(how, "ray logs, and more memory for its nodes if that ran out")
         return error
 
 
@@ -142,7 +139,10 @@ def _run_on_node(payload: bytes, folder: str, variables: Mapping[str, str], cpus
         gpus = [str(gpu) for gpu in ray.get_gpu_ids()]
         os.environ.update({**variables, "ATRL_BENCH_PLACE": node})
         limit_threads()
-        _enter(folder, node)
+        if not Path(folder).is_dir():
+            then = "give the command in a folder that all machines share"
+            raise MissingDataError(f"{node} has no folder {folder}, where the command was given.", next_step=then)
+        os.chdir(folder)  # which names everything else
         work, item = pickle.loads(payload)
         work(item, Devices(tuple(gpus)) if gpus else Devices(processes=cpus))
     except Exception as error:
@@ -150,28 +150,18 @@ def _run_on_node(payload: bytes, folder: str, variables: Mapping[str, str], cpus
     return None
 
 
-def _enter(folder: str, node: str) -> None:
-    if not Path(folder).is_dir():
-        raise MissingDataError(
-            f"{node} has no folder {folder}.",
-            why="The command was given there, and its run folder is named from there.",
-            next_step="give the command in a folder that all machines share",
-        )
-    os.chdir(folder)
-
-
 def _connected(address: str) -> Any:
     try:
         import ray
         import ray.exceptions
     except ImportError:
-        raise MissingDataError(
-            "--on ray needs Ray, which is not installed here.", next_step="pip install 'atrl-bench[ray]'"
-        ) from None
+        raise MissingDataError("Ray is not installed here.", next_step="pip install 'atrl-bench[ray]'") from None
     if not ray.is_initialized():
         named = os.environ.get("RAY_ADDRESS", AUTO) if address == AUTO else address
         try:
-            _require_answer(named)
+            parts = urlsplit(named if "://" in named else f"//{named}")
+            if parts.hostname and parts.port:  # where nothing listens Ray would ask for minutes
+                socket.create_connection((parts.hostname, parts.port), SECONDS_TO_ANSWER).close()
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # of many kinds, each after Ray has asked for a while
             where = "this machine is part of none" if named == AUTO else f"none answers at {named}"
@@ -181,13 +171,6 @@ def _connected(address: str) -> Any:
                 next_step="ray start --head, on the others ray start --address=HEAD:6379, then the same command",
             ) from None
     return ray
-
-
-def _require_answer(address: str) -> None:
-    """Raise `OSError` at once where nothing listens at an address, which Ray would ask for minutes."""
-    parts = urlsplit(address if "://" in address else f"//{address}")
-    if parts.hostname and parts.port:
-        socket.create_connection((parts.hostname, parts.port), SECONDS_TO_ANSWER).close()
 
 
 def _host(address: str) -> str:
@@ -200,7 +183,7 @@ def _host(address: str) -> str:
         return named
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing: it only chooses a way there
         try:
-            probe.connect((urlsplit(address).hostname or NOWHERE, 1))
+            probe.connect((urlsplit(address).hostname, 1))
         except OSError:  # a machine without a network has itself
             return "127.0.0.1"
         return str(probe.getsockname()[0])

@@ -49,11 +49,7 @@ def evaluate(
     profile: Profile,
     data_dir: Path | None,
 ) -> str:
-    """Fill the cell of `model` on `task` with what the store lacks, and return its key.
-
-    A row that is no problem, or whose images or video cannot be
-    decoded, is skipped and counted; more than one in a hundred of them fail the cell.
-    """
+    """Fill the cell of `model` on `task` with what the store lacks, and return its key."""
     processes = launched()
 
     def make_spec() -> CellSpec:
@@ -109,9 +105,7 @@ class CellRunner:
         rows = load_rows(task, self.data_dir, self.spec.limit)
         rows, problems, malformed = read_problems(task, rows)
         if len({problem.problem_id for problem in problems}) < len(problems):
-            raise InvalidFileError(
-                f"Two rows of {task.title} in {self.data_dir or task.hub_id} have the same problem id."
-            )
+            raise InvalidFileError(f"Two rows of {task.title} in {self.data_dir or task.hub_id} have one problem id.")
         self.store.add_problems(key, problems)
         self._take_over()
         judge = Judge(self.options.judge, self.store) if self.options.judge else None

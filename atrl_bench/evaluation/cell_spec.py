@@ -49,9 +49,7 @@ class EvaluationOptions:
     judge: JudgeConfig | None = None
     endpoint: EndpointConfig | None = None  # the model that it serves answers, whatever the model is called
     run_seed: int = 0  # of prompts and samples
-    engine: Engine | None = (
-        None  # serves the very model, at `endpoint` while it runs; None: this process, or a stranger
-    )
+    engine: Engine | None = None  # serves the very model, at `endpoint` while it runs; None: this process, a stranger
 
 
 DEFAULTS = EvaluationOptions()
@@ -128,7 +126,11 @@ def cell_spec(
     if options.engine is not None and not is_served(task):
         options = replace(options, engine=None, endpoint=None)
     is_known = options.engine is not None or options.endpoint is None
-    ref = _ref(model) if is_known or options.endpoint is None else ServedModel(options.endpoint.model)
+    ref: local.ModelRef | local.TrainedModel | ServedModel
+    if not is_known and options.endpoint is not None:
+        ref = ServedModel(options.endpoint.model)
+    else:
+        ref = model if isinstance(model, local.TrainedModel) else local.model_ref(model)
     return CellSpec(
         model_digest=ref.digest,
         model_name=ref.name,
@@ -153,19 +155,12 @@ def is_served(task: str) -> bool:
     return not find_task(task).shows_videos
 
 
-def _ref(model: str | Path | local.TrainedModel) -> local.ModelRef | local.TrainedModel:
-    return model if isinstance(model, local.TrainedModel) else local.model_ref(model)
-
-
 def _decoding(options: EvaluationOptions, profile: Profile, *, info: Task, is_known: bool) -> Decoding:
     sizes = profile.evaluation
     num_frames = sizes.num_frames if options.frames is None else options.frames
     if num_frames <= 0 or num_frames % 2:
-        raise AtrlBenchError(
-            f"A video cannot be seen by {num_frames} frames.",
-            why="The model makes one step in time of two frames.",
-            next_step="give an even number; the paper has 16, 32 and 64",
-        )
+        what = f"A video cannot be seen by {num_frames} frames: the model makes one step in time of two."
+        raise AtrlBenchError(what, next_step="give an even number; the paper has 16, 32 and 64")
     return Decoding(
         temperature=sizes.temperature,
         top_p=sizes.top_p,
@@ -186,10 +181,7 @@ def _charts(judge: JudgeConfig | None) -> dict[str, Any]:
 
 
 def is_cell_done(store: Store, key: str, judge: JudgeConfig | None) -> bool:
-    """Whether there is nothing left to do for a cell: an answer without a verdict may have got one since.
-
-    A judge that gave no verdict is asked again, and a program is run once that is permitted.
-    """
+    """Whether nothing is left to do: a judge or a program that gave no verdict may be asked again, if permitted."""
     cell = store.cell(key)
     if cell is None or cell.state != "done":
         return False

@@ -47,7 +47,6 @@ class CellWriter:
         return len(self.problems) + len(self.malformed)
 
     def grade_stored(self) -> None:
-        """Grade the answers that were stored, but not yet graded, when an earlier process ended."""
         samples = self.store.samples(self.key)
         self._grade([s.response for s in samples if s.verdict is None or s.verdict.state == "judge failed"])
         self.num_done = len(samples)

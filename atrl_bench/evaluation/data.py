@@ -28,16 +28,12 @@ def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Da
     with reading(f"The {task.title} data in {origin}"):
         rows = datasets.concatenate_datasets([datasets.Dataset(table) for table in tables])
     if not len(rows):
-        raise InvalidFileError(
-            f"The {task.title} data in {origin} has no rows.", next_step="fetch or copy it again, then the same command"
-        )
+        raise InvalidFileError(f"The {task.title} data in {origin} has no rows.", next_step="fetch or copy it again")
     missing = [column for column in task.code.columns if column not in rows.column_names]
     if missing:
-        raise InvalidFileError(
-            f"The {task.title} data in {origin} has no column {', '.join(map(repr, missing))}.",
-            why=f"It has {', '.join(rows.column_names)}.",
-            next_step="give a --data-dir with the columns of the published dataset",
-        )
+        what = f"The {task.title} data in {origin} has no column {', '.join(map(repr, missing))}."
+        then = "give a --data-dir with the columns of the published dataset"
+        raise InvalidFileError(what, why=f"It has {', '.join(rows.column_names)}.", next_step=then)
     if task.shows_videos:
         rows = rows.add_column(MEDIA_ROOT, [str(media_folder(task, data_dir))] * len(rows))
     with reading(f"The {task.title} data in {origin}"):
@@ -46,20 +42,16 @@ def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Da
 
 
 def _read_table(path: Path, root: Path | None) -> Any:
+    import datasets
+
     # Straight from the file: `load_dataset` would first write a second copy of it into its cache.
     table = read_parquet(path)
     with reading(path):
-        return _typed(table, root or path.parent)
-
-
-def _typed(table: Any, root: Path) -> Any:
-    import datasets
-
-    described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features")
-    features = datasets.Features.from_dict(described) if described else _guessed_features(table.schema)
-    for column in [name for name, kind in features.items() if isinstance(kind, datasets.Image)]:
-        table = _with_own_files(table, column, root)
-    return datasets.table.InMemoryTable(table.cast(features.arrow_schema))
+        described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features")
+        features = datasets.Features.from_dict(described) if described else _guessed_features(table.schema)
+        for column in [name for name, kind in features.items() if isinstance(kind, datasets.Image)]:
+            table = _with_own_files(table, column, root or path.parent)
+        return datasets.table.InMemoryTable(table.cast(features.arrow_schema))
 
 
 def _with_own_files(table: Any, column: str, root: Path) -> Any:
@@ -107,7 +99,6 @@ def row_name(task: Task, row: Row, index: int) -> str:
 
 
 def read_problems(task: Task, rows: Dataset) -> tuple[Dataset, list[Problem], list[UnreadableRow]]:
-    """The rows that are problems, these problems, and the rows that are none, with why not."""
     problems, damaged, kept = [], [], []
     for index, row in enumerate(without_images(rows)):
         try:
@@ -142,7 +133,6 @@ def _checked(problem: Problem) -> Problem:
 
 
 def to_problem(task: Task, row: Row) -> Problem:
-    """A row as the store keeps it: with its gold answer and everything its verdict depends on."""
     code = task.code
     meta = {name: row[name] for name in code.kept if name in row}
     if code.judge_question is not None:

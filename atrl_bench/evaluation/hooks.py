@@ -113,9 +113,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-# Rows -------------------------------------------------------------------------------------------------------------
-
-
 def prepare(split: Dataset) -> Dataset:
     """The split with a `row_number` and with its images still encoded: `open_image` decodes them when asked.
 
@@ -133,11 +130,8 @@ def prepare(split: Dataset) -> Dataset:
 def image_names(rows: Dataset, column: str) -> list[str]:
     """A name for the picture of each row, the same where the picture is: the cluster of questions about it."""
     pictures = rows.select_columns(column)
-    return [_image_name(row[column] or {}) for row in pictures]
-
-
-def _image_name(cell: Mapping[str, Any]) -> str:
-    return hashlib.sha256(cell.get("bytes") or (cell.get("path") or "").encode()).hexdigest()[:12]
+    cells = (row[column] or {} for row in pictures)
+    return [hashlib.sha256(c.get("bytes") or (c.get("path") or "").encode()).hexdigest()[:12] for c in cells]
 
 
 def open_image(cell: Any) -> Image:
@@ -148,9 +142,8 @@ def open_image(cell: Any) -> Image:
     from PIL import Image as Pillow
     from PIL import ImageFile
 
-    ImageFile.LOAD_TRUNCATED_IMAGES = (
-        False  # importing lmms-eval turns it on, and half a picture passes for a whole one
-    )
+    # Importing lmms-eval turns it on, and half a picture passes for a whole one.
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
     with warnings.catch_warnings():
         warnings.simplefilter("error", Pillow.DecompressionBombWarning)
         source = io.BytesIO(cell["bytes"]) if isinstance(cell, Mapping) and cell.get("bytes") else None
@@ -178,11 +171,8 @@ def video_file(row: Row, name: str) -> str:
     """The path of a row's video, `name` being its place in the benchmark's folder; it may not leave that."""
     root = row.get(MEDIA_ROOT) or os.environ.get(MEDIA_ROOT_VARIABLE)
     if not root:
-        raise MissingDataError(
-            f"Nothing says where the video {name} is.",
-            why="The rows were read without the folder of the unpacked archives.",
-            next_step=f"give atrl-bench a --data-dir; with lmms-eval alone, set {MEDIA_ROOT_VARIABLE} to that folder",
-        )
+        then = f"give atrl-bench a --data-dir; with lmms-eval alone, set {MEDIA_ROOT_VARIABLE} to its folder"
+        raise MissingDataError(f"Nothing says where the video {name} is unpacked.", next_step=then)
     return str(path_inside(Path(root), name))
 
 

@@ -60,7 +60,6 @@ class RepeatSampler(lmms):
         return [answers[request.task_name, request.doc_id].pop(0) for request in requests]
 
     def _answers(self, requests: list[Instance]) -> dict[int, list[str]]:
-        """The answers to the requests of one task, by `doc_id`."""
         num_repeats = Counter(request.doc_id for request in requests)
         problems = list({request.doc_id: request for request in requests}.values())
         texts, groups = [request.args[0] for request in problems], [""] * len(problems)

@@ -19,7 +19,7 @@ from atrl_bench.evaluation.data import without_images
 from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row, num_pixels
 from atrl_bench.evaluation.prompts_for import UnreadableRow, prompts_for
 from atrl_bench.evaluation.tasks import Task
-from atrl_bench.models.prompt import Answerer, Prompt, Sampling
+from atrl_bench.models.prompt import Answerer, Prompt
 from atrl_bench.profiles import EvaluationSizes
 from atrl_bench.results.records import Response
 
@@ -39,10 +39,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class AnswerJob:
-    """What is to be answered and by whom, what has been, and who writes down new answers and rows that cannot be shown.
-
-    With `num_parallel` the answerer is a server, and so many problems are asked about at a time.
-    """
+    """What is to be answered and by whom, and who writes it down; with `num_parallel` the answerer is a server."""
 
     task: Task
     rows: Dataset
@@ -53,10 +50,6 @@ class AnswerJob:
     writer: CellWriter
     num_parallel: int = 0
 
-    @property
-    def sampling(self) -> Sampling:
-        return self.spec.decoding.sampling(self.spec.run_seed)
-
     def batches(self) -> list[list[int]]:
         settings, (number, count) = {"run_seed": self.spec.run_seed}, self.writer.share
         texts = [self.task.code.doc_to_text(row, settings) for row in without_images(self.rows)]
@@ -65,7 +58,6 @@ class AnswerJob:
         return batches[number::count]
 
     def questions(self, batch: Sequence[int]) -> Iterator[Question]:
-        """What is missing of a batch, without the problems that cannot be shown."""
         missing = {}
         for index in batch:
             problem_id = self.writer.problems[index].problem_id
@@ -87,7 +79,7 @@ def answer(job: AnswerJob) -> None:
         return
     for batch in job.batches():
         if missing := list(job.questions(batch)):
-            job.writer.save(_ask(job.load_answerer(), missing, job.sampling))
+            job.writer.save(_ask(job.load_answerer(), missing, job.spec))
 
 
 def plan_batches(
@@ -106,9 +98,10 @@ def plan_batches(
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
-def _ask(answerer: Answerer, questions: Sequence[Question], sampling: Sampling) -> list[Response]:
+def _ask(answerer: Answerer, questions: Sequence[Question], spec: CellSpec) -> list[Response]:
     """A server may leave out the last answers to a question."""
     prompts, repeats = zip(*questions, strict=True)
+    sampling = spec.decoding.sampling(spec.run_seed)
     return [response for responses in answerer.generate(prompts, repeats, sampling) for response in responses]
 
 
@@ -126,7 +119,7 @@ def _answer_in_parallel(job: AnswerJob, questions: Iterator[Question]) -> None:
                 question = unfinished.pop() if unfinished else next(questions, None)
                 if question is None:
                     break
-                running[threads.submit(_ask, server, [question], job.sampling)] = question
+                running[threads.submit(_ask, server, [question], job.spec)] = question
             if not running:
                 break
             arrived = []

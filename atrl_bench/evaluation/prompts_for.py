@@ -24,7 +24,6 @@ class UnreadableRow:
 
 
 def prompts_for(task: Task, rows: Iterable[Row], spec: CellSpec) -> Iterator[Prompt | UnreadableRow]:
-    """The prompt of each row, in order, with images and videos decoded as this cell's model sees them."""
     num_frames = spec.decoding.num_frames or 0  # of a task without videos, which asks for none
     read_frames = partial(read_video, num_frames=num_frames, max_pixels=spec.decoding.video_max_pixels)
     for row in rows:
@@ -32,7 +31,6 @@ def prompts_for(task: Task, rows: Iterable[Row], spec: CellSpec) -> Iterator[Pro
 
 
 def messages_of(task: Task, row: Row, run_seed: int) -> Messages:
-    """The messages that lmms-eval makes of a row: the task's own, or what is shown and then the text."""
     settings = {"run_seed": run_seed}
     if task.code.doc_to_messages is not None:
         return task.code.doc_to_messages(row, settings)
@@ -43,7 +41,6 @@ def messages_of(task: Task, row: Row, run_seed: int) -> Messages:
 def read_prompt(
     problem_id: str, make_messages: Callable[[], Messages], read_frames: Callable[[str], Video]
 ) -> Prompt | UnreadableRow:
-    """The prompt that consists of these messages, or why their media cannot be decoded."""
     media: dict[str, list[Any]] = {"image": [], "video": []}
     try:
         messages = make_messages()

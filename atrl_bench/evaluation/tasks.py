@@ -116,7 +116,8 @@ class Task(Dataset):
         Files that are not as they were shipped with that number are somebody's own: their hash stands beside it.
         """
         number = f"{self.config['metadata']['version']}.{hooks.VERSION}"
-        python = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in _hooks(self.config))
+        named = [self.config["process_docs"], *(v for v in self.config.values() if str(v).startswith(FUNCTION))]
+        python = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in named)
         files = [*(path for path, _ in _with_included(self.yaml_path)), *python]
         own = any(_shipped().get(path.name) != file_digest([path]) for path in files)
         return f"{number}-{file_digest(files)[:8]}" if own else number
@@ -127,9 +128,10 @@ class Task(Dataset):
 
     @cached_property
     def code(self) -> TaskCode:
-        """What the task's Python file says, read once and when first needed."""
         config, module = self.config, self.module
-        values: dict[str, Any] = {name: _function(self.yaml_path, config[name]) for name in HOOKS if name in config}
+        values: dict[str, Any] = {}
+        for name, hook in ((name, config[name]) for name in HOOKS if name in config):
+            values[name] = getattr(_module(_python_file(self.yaml_path, hook)), hook.rpartition(".")[2])
         for name in {item.name for item in fields(TaskCode)} - set(HOOKS):
             written = name.upper() if name in CONSTANTS else name
             if hasattr(module, written):
@@ -171,7 +173,6 @@ def _task_files() -> dict[str, Path]:
 
 
 def expand(names: Sequence[str]) -> list[Task]:
-    """The tasks of these names, a suite's tasks for a suite, each once, in this order."""
     suites = {suite.name: suite.tasks for suite in list_suites()}
     all_names = [*(task.name for task in list_tasks()), *suites]
     for name in names:
@@ -253,18 +254,8 @@ def _with_included(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield from _with_included(beside if beside.is_file() else folder("tasks") / beside.name)
 
 
-def _hooks(config: Mapping[str, Any]) -> list[str]:
-    """The functions that a task file names, that of `process_docs` first."""
-    return [config["process_docs"], *(value for value in config.values() if str(value).startswith(FUNCTION))]
-
-
 def _python_file(path: Path, hook: str) -> Path:
     return path.with_name(hook.removeprefix(FUNCTION).split(".")[0] + ".py")
-
-
-def _function(path: Path, hook: str) -> Callable[..., Any]:
-    function: Callable[..., Any] = getattr(_module(_python_file(path, hook)), hook.rpartition(".")[2])
-    return function
 
 
 @cache

@@ -26,34 +26,21 @@ from atrl_bench.training.recipe import CreditChoice
 
 # The paper's symbols, which are shorter than the fields' names: as they are typed, and as a row's label has them.
 SYMBOLS = {
-    "L": "num_layers",
-    "lambda_exp": "exp_weight",
-    "gamma": "exp_decay",
-    "lambda_cos": "cosine_weight",
-    "tau_sim": "min_edge_similarity",
-    "tau_cen": "min_centroid_similarity",
-    "alpha": "outlier_scale",
-    "q": "hub_fraction",
-    "R": "num_neighbours",
-    "lambda_sim": "similarity_weight",
-    "lambda_imp": "importance_weight",
-    "tau_nb": "min_neighbour_score",
-    "topk": "kept_fraction",
+    "num_layers": ("L", "L"),
+    "exp_weight": ("lambda_exp", "λ_exp"),
+    "exp_decay": ("gamma", "γ"),
+    "cosine_weight": ("lambda_cos", "λ_cos"),
+    "min_edge_similarity": ("tau_sim", "τ_sim"),
+    "min_centroid_similarity": ("tau_cen", "τ_cen"),
+    "outlier_scale": ("alpha", "α"),
+    "hub_fraction": ("q", "q"),
+    "num_neighbours": ("R", "R"),
+    "similarity_weight": ("lambda_sim", "λ_sim"),
+    "importance_weight": ("lambda_imp", "λ_imp"),
+    "min_neighbour_score": ("tau_nb", "τ_nb"),
+    "kept_fraction": ("topk", "kept_fraction"),
 }
-PRINTED = {
-    "num_layers": "L",
-    "exp_weight": "λ_exp",
-    "exp_decay": "γ",
-    "cosine_weight": "λ_cos",
-    "min_edge_similarity": "τ_sim",
-    "min_centroid_similarity": "τ_cen",
-    "outlier_scale": "α",
-    "hub_fraction": "q",
-    "num_neighbours": "R",
-    "similarity_weight": "λ_sim",
-    "importance_weight": "λ_imp",
-    "min_neighbour_score": "τ_nb",
-}
+FIELDS = {typed: field for field, (typed, _) in SYMBOLS.items()}
 # Fields that the full rule does not read bring along the rule that does.
 RULE_OF = {"kept_fraction": "hard_truncation", "entropy_fraction": "high_entropy"}
 CHOICE = ("rule", "preset")  # what a point may change beside the fields of CreditConfig
@@ -62,14 +49,11 @@ Setting = float | int | str | bool | None
 
 
 def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tuple[TableDefinition, list[RowDefinition]]:
-    """The ablation with the points that these settings make, and the rows that those points are."""
     values: dict[str, list[Setting]] = {}
     for assignment in assignments:
         name, of_name = _values(assignment)
         if name in values:
-            raise InvalidFileError(
-                f"{name} is set twice.", next_step=f"write --set {name}=value,value for several values"
-            )
+            raise InvalidFileError(f"{name} is set twice.", next_step=f"write --set {name}=value,value")
         values[name] = of_name
     points = []
     for combination in itertools.product(*values.values()):
@@ -80,18 +64,15 @@ def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tupl
     return definition, points
 
 
-# Reading settings -----------------------------------------------------------------------------------------------------
-
-
 def _values(assignment: str) -> tuple[str, list[Setting]]:
     name, equals, text = (part.strip() for part in assignment.partition("="))
     if not equals or not text:
         raise InvalidFileError(f"--set {assignment!r} is not field=value.", next_step="write --set field=value")
-    field = SYMBOLS.get(name, name)
+    field = FIELDS.get(name, name)
     fields = [item.name for item in dataclasses.fields(CreditConfig)]
     if field not in fields and field not in CHOICE:
         raise UnknownNameError(
-            "field of the credit", name, [*fields, *CHOICE, *SYMBOLS], next_step="read docs/method.md"
+            "field of the credit", name, [*fields, *CHOICE, *FIELDS], next_step="read docs/method.md"
         )
     return field, [_value(part.strip()) for part in text.split(",")]
 
@@ -121,10 +102,11 @@ def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDe
         credit = CreditChoice(**choice, settings={**start.credit.settings, **fields})
         _config(credit)
     except (ValueError, TypeError) as error:
-        settings = " ".join(f"{name}={_text(value)}" for name, value in changes.items())
-        raise InvalidFileError(
-            f"--set {settings} is no credit.", why=str(error).splitlines()[0], next_step="give another value"
-        ) from None
+        why, settings = (
+            str(error).splitlines()[0],
+            " ".join(f"{name}={_text(value)}" for name, value in changes.items()),
+        )
+        raise InvalidFileError(f"--set {settings} is no credit.", why=why, next_step="give another value") from None
     return RowDefinition(
         id="__".join(f"{name}_{_text(value)}" for name, value in changes.items()),
         label=_label(changes),
@@ -146,11 +128,8 @@ def _config(credit: CreditChoice) -> Any:
 def _label(changes: Mapping[str, Setting]) -> str:
     if set(changes) == {"kept_fraction"}:
         return f"Hard truncation (top {100 * float(changes['kept_fraction'] or 0):g}%)"
-    settings = [f"{PRINTED.get(name, name)}={_text(value)}" for name, value in changes.items()]
+    settings = [f"{SYMBOLS.get(name, (name, name))[1]}={_text(value)}" for name, value in changes.items()]
     return ", ".join(settings if "rule" in changes else ["AT-RL", *settings])
-
-
-# Placing rows ---------------------------------------------------------------------------------------------------------
 
 
 def _is_same(definition: TableDefinition, one: RowDefinition, other: RowDefinition) -> bool:
@@ -192,9 +171,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-# In the run folder ----------------------------------------------------------------------------------------------------
-
-
 def with_saved_points(definition: TableDefinition, run_dir: RunDir) -> TableDefinition:
     for assignments in _saved(definition, run_dir) if definition.kind == "ablation" else []:
         definition, _ = with_points(definition, assignments)
@@ -219,11 +195,8 @@ def _saved(definition: TableDefinition, run_dir: RunDir) -> list[list[str]]:
         if not all(isinstance(setting, str) for point in points for setting in point):
             raise ValueError("A point is a list of settings such as `topk=0.15`.")
     except (ValueError, TypeError) as error:
-        raise InvalidFileError(
-            f"{path} does not list the points of {definition.id}.",
-            why=str(error),
-            next_step=f"correct {path}, or delete it: the table then has the rows of its own file only",
-        ) from None
+        what, then = f"{path} does not list the points of {definition.id}.", f"correct {path}, or delete it"
+        raise InvalidFileError(what, why=str(error), next_step=then) from None
     return list(points)
 
 

@@ -88,7 +88,6 @@ def credit_of_responses(
 def read_again(
     model: LocalModel, prompts: Sequence[Prompt], responses: Sequence[str], num_layers: int
 ) -> Iterator[ReadResponse]:
-    """The attention rows of each response, read by the model after its prompt and ended as it would end one."""
     import torch
 
     from atrl_bench.credit.attention_rows import split_attention_rows, visual_columns
@@ -120,10 +119,7 @@ def read_again(
 
 
 def _tokens(tokenizer: Any, text: str) -> tuple[list[int], list[str]]:
-    """The token ids of a text and the piece of it each stands for; the pieces join to the text.
-
-    A response that spells out `<|image_pad|>` has written letters, not an image.
-    """
+    """The token ids of a text, whose `<|image_pad|>` is letters, no image, and its pieces, which join to the text."""
     encoded = tokenizer(text, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True)
     texts, end = [], 0
     for _, stop in encoded["offset_mapping"]:
@@ -133,9 +129,6 @@ def _tokens(tokenizer: Any, text: str) -> tuple[list[int], list[str]]:
     if texts:
         texts[-1] += text[end:]
     return list(encoded["input_ids"]), texts
-
-
-# What a store holds -----------------------------------------------------------------------------------------------
 
 
 def credit_of_cell(
@@ -158,8 +151,7 @@ def credit_of_cell(
         for answer, response in store.responses(key).items()
         if answer[0] in problem_ids and (answers is None or answer in answers)
     }
-    path = _path(key, run_dir)
-    credit = _remembered(path)
+    credit = remembered_credit(key, run_dir)
     missing = {answer: response for answer, response in responses.items() if answer not in credit}
     if missing:
         model, prompts = _model(store, cell, run_dir), prompts_of_cell(store, key, run_dir, {a[0] for a in missing})
@@ -173,12 +165,22 @@ def credit_of_cell(
         of_text = dict(zip(texts, computed, strict=True))
         credit |= {answer: of_text[answer[0], missing[answer].text] for answer in readable}
         with contextlib.suppress(OSError):  # a run folder that can only be read can be looked at all the same
-            write_atomically(path, "".join(_line(answer, credit[answer]) for answer in sorted(credit)).encode())
+            write_atomically(
+                _path(key, run_dir), "".join(_line(answer, credit[answer]) for answer in sorted(credit)).encode()
+            )
     return {answer: credit[answer] for answer in responses if answer in credit}
 
 
 def remembered_credit(key: str, run_dir: RunDir) -> dict[tuple[str, int], TokenCredit]:
-    return _remembered(_path(key, run_dir))
+    """What was computed before; the answer of a damaged line is read by its model again."""
+    path, credit = _path(key, run_dir), dict[tuple[str, int], TokenCredit]()
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        try:
+            problem_id, repeat, *values = json.loads(line)
+            credit[problem_id, repeat] = TokenCredit(*map(tuple, values))
+        except (ValueError, TypeError):
+            continue
+    return credit
 
 
 def is_shaded(key: str, run_dir: RunDir) -> bool:
@@ -234,7 +236,6 @@ def _cell(store: Store, key: str) -> Cell:
 
 
 def _model(store: Store, cell: Cell, run_dir: RunDir) -> LocalModel:
-    """The model that filled a cell, loaded: a checkpoint of this run folder, or the model of its name."""
     spec = CellSpec.from_dict(cell.spec)
     trained = {run.digest: run for run in store.runs() if run.state == "done"}
     run = trained.get(spec.model_digest)
@@ -246,18 +247,6 @@ def _model(store: Store, cell: Cell, run_dir: RunDir) -> LocalModel:
             next_step=f"atrl-bench evaluate {spec.model_name} --tasks {spec.task} {run_dir.options}",
         )
     return load_model(ref, spec)
-
-
-def _remembered(path: Path) -> dict[tuple[str, int], TokenCredit]:
-    """The credit in a file; the answer of a damaged line is read by its model again."""
-    credit = {}
-    for line in path.read_bytes().splitlines() if path.is_file() else ():
-        try:
-            problem_id, repeat, *values = json.loads(line)
-            credit[problem_id, repeat] = TokenCredit(*map(tuple, values))
-        except (ValueError, TypeError):
-            continue
-    return credit
 
 
 def _line(answer: tuple[str, int], credit: TokenCredit) -> str:

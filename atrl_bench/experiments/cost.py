@@ -49,9 +49,6 @@ FRAMES_PER_STEP = 2
 Sampler = Literal["transformers", "transformers, sharded", "vLLM"]
 
 
-# How fast a machine is -----------------------------------------------------------------------------------------------
-
-
 def _rate(value: float, unit: str, basis: str) -> Any:
     return Field(value, gt=0, allow_inf_nan=False, title=unit, description=basis)
 
@@ -108,12 +105,8 @@ def load_rates(path: Path) -> MachineRates:
     try:
         return _RatesFile.model_validate_json(path.read_bytes()).rates
     except (OSError, ValidationError) as error:
-        raise InvalidFileError(
-            f"{path} has no rates of a machine.", why=str(error), next_step=f"rm {path} && atrl-bench doctor --gpu"
-        ) from None
-
-
-# What a training takes -----------------------------------------------------------------------------------------------
+        then = f"rm {path} && atrl-bench doctor --gpu"
+        raise InvalidFileError(f"{path} has no rates of a machine.", why=str(error), next_step=then) from None
 
 
 @dataclass(frozen=True)
@@ -184,10 +177,7 @@ def training_needs(
     gpus: int | None = None,
     work: Work | None = None,
 ) -> Needs:
-    """What a training takes, on `gpus` devices or the fewest that hold it, sampled as the profile says.
-
-    `work` is done in place of the recipe's own.
-    """
+    """What a training, or `work` in its place, takes on `gpus` devices or the fewest that hold it."""
     work, sizes, shape = work or _work(recipe, profile), recipe.sizes(profile), model_shape(profile.model)
     if shape is None:
         return Needs(work.counts, f"the size of {profile.model} is not known here")
@@ -355,9 +345,6 @@ def _cpu_seconds(work: Work, sizes: TrainingSizes, shape: ModelShape, rates: Mac
     passes = (8 if recomputes(sizes) else 6) + 2 * work.scoring_passes
     decoding = 2 * work.rounds * sum(work.sampled) * response
     return shape.num_parameters * (passes * tokens + decoding) / rates.cpu_flops
-
-
-# What a benchmark takes ----------------------------------------------------------------------------------------------
 
 
 def answering_needs(

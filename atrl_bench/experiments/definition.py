@@ -50,7 +50,6 @@ class ColumnDefinition(Settings):
 
     @property
     def text(self) -> str:
-        """The label where no small text can be set."""
         return f"{self.label}_{self.subscript}" if self.subscript else self.label
 
 
@@ -200,10 +199,7 @@ class TableDefinition(Settings):
 
     @property
     def credit_pairs(self) -> list[tuple[str, str]]:
-        """The rows that differ in their credit alone, as (row, other).
-
-        Where a row names what it is compared with, the one without credit is the other.
-        """
+        """The rows that differ in their credit alone, as (row, other); the one without credit is the other."""
         plain = {row.id for row in self.rows if row.credit.rule == "uniform"}
         named = [(row.id, row.compared_with) for row in self.rows if row.compared_with]
         turned = [(other, row) if row in plain and other not in plain else (row, other) for row, other in named]
@@ -223,10 +219,7 @@ class TableDefinition(Settings):
         return row.model or self.model
 
     def recipe_fields(self, row: RowDefinition) -> dict[str, Any]:
-        """What this table fixes of the row's recipe, ready for `load_recipe(row.recipe, **fields)`.
-
-        A recipe that has no schedule or no credit, as supervised training, is given the table's ones no more.
-        """
+        """What the table fixes of the row's recipe, without a schedule or credit where the recipe has none."""
         fields = {
             "credit": row.credit.model_dump(),
             "data": row.data or self.data,
@@ -240,7 +233,6 @@ class TableDefinition(Settings):
         return {row.id: load_recipe(row.recipe, **self.recipe_fields(row)) for row in self.rows if row.recipe}
 
     def evaluate_command(self, row: RowDefinition, options: str) -> str:
-        """The command that fills a row which only an endpoint can answer; one for each number of frames."""
         tasks: dict[int | None, list[str]] = {}
         for column in self.columns:
             tasks.setdefault(column.frames, []).append(column.task)
@@ -256,8 +248,6 @@ class TableDefinition(Settings):
         if columns is None:
             columns = [column.id for row in kept for column in self.columns_of(row)]
         return self.model_copy(update={"rows": kept, "columns": _pick("column", self.columns, columns)})
-
-    # Words ------------------------------------------------------------------------------------------------------------
 
     def as_measured(self, profile: Profile, rates: Mapping[str, float] | None = None) -> TableDefinition:
         """The table with the profile's name in the label of every row, unless the profile is the paper's.
@@ -295,10 +285,7 @@ class TableDefinition(Settings):
         return next((group.label for group in self.groups if group.id == row.group), "")
 
     def row_label(self, row: str, beside: str | None = None) -> str:
-        """The row's label, with its group where another row is called the same at any rate.
-
-        Named `beside` a row of the same group it needs no group. Of a group "Name: what it is" the name will do.
-        """
+        """The row's label, with its group where a row that is not `beside` it is called the same at any rate."""
         rows = {item.id: item for item in self.rows}
         if row not in rows:
             return row
@@ -384,10 +371,8 @@ def read_printed(path: Path, definition: TableDefinition) -> PrintedScores:
 
 def _check(path: Path, line: int, kind: str, name: str, names: Iterable[str]) -> None:
     if name not in names:
-        raise InvalidFileError(
-            f"{path}:{line}: {kind} {name!r} is not one of {', '.join(sorted(names))}.",
-            next_step=f"edit {path} at line {line}",
-        )
+        known = ", ".join(sorted(names))
+        raise InvalidFileError(f"{path}:{line}: {kind} {name!r} is not one of {known}.", next_step=f"edit {path}")
 
 
 def _score(path: Path, line: int, column: str, text: str | None) -> Decimal | None:
@@ -398,10 +383,8 @@ def _score(path: Path, line: int, column: str, text: str | None) -> Decimal | No
         if not 0 <= score <= 100:
             raise InvalidOperation
     except InvalidOperation:
-        raise InvalidFileError(
-            f"{path}:{line}: field {column!r}: {text!r} is not a percentage between 0 and 100, or {NO_SCORE} for none.",
-            next_step=f"edit {path} at line {line}",
-        ) from None
+        what = f"{path}:{line}: field {column!r}: {text!r} is no percentage between 0 and 100, nor {NO_SCORE} for none."
+        raise InvalidFileError(what, next_step=f"edit {path}") from None
     return score
 
 

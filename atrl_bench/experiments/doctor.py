@@ -29,7 +29,7 @@ from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.tasks import expand
 from atrl_bench.experiments.cost import GB, training_needs
 from atrl_bench.experiments.definition import list_tables, load_table
-from atrl_bench.experiments.memory_check import existing, free_disk_gb
+from atrl_bench.experiments.fetch import existing, free_disk_gb
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.models.local import find_model
@@ -58,6 +58,10 @@ class Check:
     found: str
     fix: str = ""
 
+    @classmethod
+    def of(cls, name: str, is_fine: bool, found: str, fix: str) -> Check:
+        return cls(name, "ok", found) if is_fine else cls(name, "missing", found, fix)
+
 
 @dataclass(frozen=True)
 class Diagnosis(Record):
@@ -68,7 +72,6 @@ class Diagnosis(Record):
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the profile can run: the command ends with 1 where it cannot."""
         return not any(check.state == "missing" for check in self.checks)
 
     def document(self) -> dict[str, Any]:
@@ -110,15 +113,11 @@ def _findings(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]
         yield Check(name, "note", f"could not be looked at: {first}", getattr(error, "next_step", ""))
 
 
-# Python and its packages ----------------------------------------------------------------------------------------------
-
-
 def packages(run_dir: RunDir) -> Iterator[Check]:
     wanted = importlib.metadata.metadata("atrl-bench")["Requires-Python"]
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     is_new_enough = platform.python_version() in SpecifierSet(wanted, prereleases=True)
-    fix = "" if is_new_enough else f"make a new environment of Python {wanted}"
-    yield Check("Python", "ok" if is_new_enough else "missing", found, fix)
+    yield Check.of("Python", is_new_enough, found, f"make a new environment of Python {wanted}")
     required = _requirements("atrl-bench")
     if unmet := dict(_unmet(required)):
         names = " ".join(f"'{requirement}'" for requirement in unmet)
@@ -131,10 +130,7 @@ def packages(run_dir: RunDir) -> Iterator[Check]:
 
 
 def vllm(run_dir: RunDir) -> Check:
-    """Which vLLM there is, and whether TRL, torch and transformers go with it.
-
-    Only a folder whose tables it answers, or whose trainings it samples for, cannot do without.
-    """
+    """Which vLLM there is, and whether it goes with the rest; only who is served by it cannot do without."""
     samples = run_dir.profile.rollouts.engine == "vllm"
     state: State = "missing" if samples or run_dir.engine is not None else "note"
     try:
@@ -184,13 +180,8 @@ def native(name: str, code: str, fix: str) -> Check:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment, check=False)
     except subprocess.TimeoutExpired:
         return Check(name, "missing", f"not within {SECONDS} s", fix)
-    if tried.returncode == 0:
-        return Check(name, "ok", "yes")
-    lines = tried.stderr.strip().splitlines()
-    return Check(name, "missing", lines[-1] if lines else f"the process ended with {tried.returncode}", fix)
-
-
-# GPU ------------------------------------------------------------------------------------------------------------------
+    last = [*tried.stderr.strip().splitlines(), ""][-1] or f"the process ended with {tried.returncode}"
+    return Check.of(name, tried.returncode == 0, "yes" if tried.returncode == 0 else last, fix)
 
 
 def gpu(profile: Profile) -> Iterator[Check]:
@@ -210,11 +201,10 @@ def gpu(profile: Profile) -> Iterator[Check]:
             yield Check("GPU", "ok", found)
 
 
-# Models and data ------------------------------------------------------------------------------------------------------
-
-
 def data(run_dir: RunDir) -> Iterator[Check]:
-    profile, absent = run_dir.profile, _absent_state()
+    is_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    absent: State = "missing" if is_offline else "note"
+    profile = run_dir.profile
     try:
         yield Check("base model", "ok", f"{profile.model} in {find_model(profile.model).folder}")
     except MissingDataError as error:
@@ -243,14 +233,6 @@ def data(run_dir: RunDir) -> Iterator[Check]:
             yield Check(name, absent, words, f"atrl-bench fetch {those[0].name}")
 
 
-def _absent_state() -> State:
-    is_offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    return "missing" if is_offline else "note"
-
-
-# The run folder and its disk ------------------------------------------------------------------------------------------
-
-
 def disk(run_dir: RunDir) -> Iterator[Check]:
     try:
         with tempfile.TemporaryFile(dir=existing(run_dir.root)):
@@ -262,9 +244,7 @@ def disk(run_dir: RunDir) -> Iterator[Check]:
     wanted, why = disk_gb(run_dir.profile)
     free = free_disk_gb(run_dir.root)
     found = f"{free:.0f} GB free; about {wanted:.0f} GB are needed for {why}"
-    is_enough = free >= wanted
-    fix = "" if is_enough else "free some, or use another disk with --out"
-    yield Check("disk", "ok" if is_enough else "missing", found, fix)
+    yield Check.of("disk", free >= wanted, found, "free some, or use another disk with --out")
 
 
 def _store(run_dir: RunDir) -> Check:
@@ -289,9 +269,6 @@ def disk_gb(profile: Profile) -> tuple[float, str]:
     return training_needs(load_recipe("grpo"), profile).disk_gb + download, f"{profile.model} and one training of it"
 
 
-# The judge ------------------------------------------------------------------------------------------------------------
-
-
 def ask_judge(judge: JudgeConfig | None) -> Iterator[Check]:
     if judge is None:
         yield Check("judge", "ok", "none given: the rule grader alone decides, and reports say so")
@@ -308,10 +285,6 @@ def ask_judge(judge: JudgeConfig | None) -> Iterator[Check]:
         found = f"{base} does not list its models: {str(error) or type(error).__name__}"
         yield Check("judge", "missing", found, fix)
         return
-    models = ", ".join(names[:5]) or "nothing"
-    if judge.model in names:
-        yield Check("judge", "ok", f"{base} serves {models}")
-    else:
-        yield Check(
-            "judge", "missing", f"{base} serves {models}, not {judge.model}", "atrl-bench judge URL --model MODEL"
-        )
+    is_served, found = judge.model in names, f"{base} serves {', '.join(names[:5]) or 'nothing'}"
+    found += "" if is_served else f", not {judge.model}"
+    yield Check.of("judge", is_served, found, "atrl-bench judge URL --model MODEL")

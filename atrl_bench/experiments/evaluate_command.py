@@ -11,7 +11,7 @@ from atrl_bench.engines.devices import ONE_PROCESS, Cluster, Machine, environmen
 from atrl_bench.engines.processes import launched
 from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
-from atrl_bench.evaluation.tasks import Suite, Task, expand, find_task, list_suites
+from atrl_bench.evaluation.tasks import Suite, expand, find_task, list_suites, scored
 from atrl_bench.experiments.jobs import EvaluationJob, answer, answer_task
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run import run_on_cluster
@@ -149,8 +149,10 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
     answers = ScoreArray.of(samples)
     num_repeats = _num_repeats(answers)
     headline = info.headline(num_repeats)
+    details = {name for sample in samples if sample.verdict is not None for name in sample.verdict.details}
     plain = ["acc@1", *([f"mean@{num_repeats}"] if num_repeats > 1 else [])]
     composite = [f"{name}@{num_repeats}" for name in statistics]
+    parts = breakdown(ScoredSamples(answers, f"mean@{num_repeats}"), by) if by else {}
     metrics = list(dict.fromkeys([*([headline] if headline in composite else []), *plain, *composite]))
     return TaskScores(
         task=task,
@@ -164,21 +166,10 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         states=dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
         headline=headline,
         scores={metric: ScoreInterval.of(score(ScoredSamples(answers, metric, statistics))) for metric in metrics},
-        by={by: _parts(answers, num_repeats, by)} if by else {},
-        variants={name: _variant(samples, num_repeats, name) for name in _variants(info, samples)},
+        by={by: {value: ScoreInterval.of(part) for value, part in parts.items()}} if by else {},
+        variants={name: _variant(samples, num_repeats, name) for name in info.code.variants if name in details},
         judge=judge_summary(store, key),
     )
-
-
-def _parts(answers: ScoreArray, num_repeats: int, by: str) -> dict[str, ScoreInterval]:
-    parts = breakdown(ScoredSamples(answers, f"mean@{num_repeats}"), by)
-    return {value: ScoreInterval.of(part) for value, part in parts.items()}
-
-
-def _variants(info: Task, samples: Sequence[Sample]) -> list[str]:
-    """Which of the task's variants there are: some need a judge."""
-    names = {name for sample in samples if sample.verdict is not None for name in sample.verdict.details}
-    return [name for name in info.code.variants if name in names]
 
 
 def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> ScoreInterval:
@@ -192,16 +183,12 @@ def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> ScoreInt
 
 
 def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> SuiteScores:
-    parts = [(find_task(name), store.scores(keys[name])) for name in suite.tasks]
-    num_repeats = min(_num_repeats(answers) for _, answers in parts)
-    estimate = suite_score([headline_answers(info, answers, num_repeats) for info, answers in parts])
+    parts = {name: store.scores(keys[name]) for name in suite.tasks}
+    num_repeats = min(map(_num_repeats, parts.values()))
+    estimate = suite_score([scored(name, answers, f"headline@{num_repeats}") for name, answers in parts.items()])
     metric = "acc@1" if num_repeats == 1 else f"mean@{num_repeats}"
     scores = {metric: ScoreInterval.of(estimate)}
     return SuiteScores(suite.name, suite.title, list(suite.tasks), num_repeats, metric, scores)
-
-
-def headline_answers(info: Task, answers: ScoreArray, num_repeats: int) -> ScoredSamples:
-    return ScoredSamples(answers, info.headline(num_repeats), info.code.statistics)
 
 
 def _num_repeats(answers: ScoreArray) -> int:

@@ -7,22 +7,22 @@ again; what cannot be fetched is named with the reason and does not keep the res
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from atrl_bench.data.archives import ENDINGS
+from atrl_bench.data.archives import ENDINGS, SPARE_BYTES
 from atrl_bench.data.dataset import Dataset, is_here, parts_of
 from atrl_bench.data.fetch import fetch as fetch_dataset
 from atrl_bench.data.fetch import forget_layout
 from atrl_bench.data.repository import Listing, Repository, is_downloaded, listing, may_read
 from atrl_bench.data.sets import TRAINING_SETS, find_set
-from atrl_bench.errors import AtrlBenchError, NotFetchedError, UnknownNameError
+from atrl_bench.errors import AtrlBenchError, NotFetchedError, StoreError, UnknownNameError
 from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
 from atrl_bench.experiments.cost import GB
 from atrl_bench.experiments.definition import list_tables, load_table
-from atrl_bench.experiments.memory_check import require_space
 from atrl_bench.experiments.plan import evaluations_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import find_model, model_ref
@@ -59,6 +59,15 @@ class Need(NamedTuple):
         if self.dataset is not None:
             return is_here(self.dataset, None)
         return all(is_downloaded(*files) for files in self.files)
+
+    def absent(self) -> dict[tuple[Repository, str], int]:
+        """The sizes in bytes of those of its files that are not here."""
+        return {
+            (listed.repository, file.name): file.size
+            for listed, names in self.files
+            for file in listed.select(names)
+            if not is_downloaded(listed, [file.name])
+        }
 
     @property
     def terms(self) -> str | None:
@@ -196,10 +205,7 @@ class Stock(Record):
 
 
 def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
-    """What a table, benchmark, training set or model needs, or `all` tables, and what of it is here.
-
-    `update` moves the pins of its repositories to the hub's latest commits.
-    """
+    """What a name, or `all` tables, needs, and what of it is here; `update` moves pins to the latest commits."""
     items: list[StockItem] = []
     absent: dict[tuple[Repository, str], int] = {}
     for need in needs_of_name(name, run_dir):
@@ -223,7 +229,6 @@ def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
 
 
 def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -> Stock:
-    """Fetch what can be fetched, and say what is here then; `on_item(item)` is called before each."""
     require_space((stock.bytes_to_fetch + stock.bytes_unpacked) / GB)
     failures: dict[tuple[str, str], AtrlBenchError] = {}
     for item in stock.items:
@@ -242,26 +247,26 @@ def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -
 def _stock_item(need: Need, run_dir: RunDir) -> tuple[StockItem, dict[tuple[Repository, str], int]]:
     if need.dataset is not None and (data_dir := need.data_dir(run_dir)) is not None:
         return StockItem(*need, HERE, folder=str(data_dir / need.dataset.folder)), {}
-    is_here, origins = need.is_here, []
-    absent: dict[tuple[Repository, str], int] = {}
+    is_here = need.is_here
     try:
         files = need.files
     except NotFetchedError:  # what was made here may outlive what is known of its sources
         if not is_here:
             raise
         return StockItem(*need, HERE), {}
-    for listed, names in files:
-        selected = listed.select(names)
-        origins.append(Origin(listed.repository.hub_id, listed.commit, len(names), sum(f.size for f in selected)))
-        if is_here:
-            continue
-        missing = {(listed.repository, f.name): f.size for f in selected if not is_downloaded(listed, [f.name])}
-        if missing and listed.gated and not may_read(listed.repository):
-            page = listed.repository.page
-            why, then = "Its owner asks for an agreement first.", f"agree on {page}, then: hf auth login"
-            return StockItem(*need, MISSING, tuple(origins), why=why, next=then), {}
-        absent |= missing
-    return StockItem(*need, HERE if is_here else TO_FETCH, tuple(origins)), absent
+    origins = tuple(
+        Origin(listed.repository.hub_id, listed.commit, len(names), sum(file.size for file in listed.select(names)))
+        for listed, names in files
+    )
+    if is_here:
+        return StockItem(*need, HERE, origins), {}
+    absent = need.absent()
+    lacking = {repository for repository, _ in absent}
+    for repository in (listed.repository for listed, _ in files if listed.gated):
+        if repository in lacking and not may_read(repository):
+            why, then = "Its owner asks for an agreement first.", f"agree on {repository.page}, then: hf auth login"
+            return StockItem(*need, MISSING, origins, why=why, next=then), {}
+    return StockItem(*need, TO_FETCH, origins), absent
 
 
 def _missing(item: StockItem, error: AtrlBenchError) -> StockItem:
@@ -276,7 +281,6 @@ def _update(need: Need) -> None:
 
 
 def _next_command(stock: Stock, run_dir: RunDir) -> str:
-    """What to type next: this command while something lacks, then what uses it."""
     if not stock.is_complete:
         return f"atrl-bench fetch {stock.name} {run_dir.options}"
     if stock.name == ALL or stock.name in list_tables():
@@ -286,3 +290,22 @@ def _next_command(stock: Stock, run_dir: RunDir) -> str:
     is_model = any(item.kind == "model" for item in stock.items)
     model, tasks = (stock.name, "geoqa_test") if is_model else (run_dir.profile.model, stock.name)
     return f"atrl-bench evaluate {model} --tasks {tasks} {run_dir.options}"
+
+
+def free_disk_gb(folder: Path) -> float:
+    return shutil.disk_usage(existing(folder)).free / GB
+
+
+def existing(folder: Path) -> Path:
+    """The folder itself, or the nearest one above it that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+
+
+def require_space(gigabytes: float) -> None:
+    """Raise `StoreError` where the disk of the hub's cache has no room for so much."""
+    from huggingface_hub import constants
+
+    free = max(0.0, free_disk_gb(Path(constants.HF_HOME)) - SPARE_BYTES / GB)
+    if gigabytes > free:
+        what = f"{gigabytes:,.1f} GB are to be fetched and unpacked, {free:,.1f} GB are free in {constants.HF_HOME}."
+        raise StoreError(what, next_step="free space, or set HF_HOME to a folder on a larger disk, then the same again")

@@ -62,14 +62,11 @@ class TrainingJob(_Job):
 
 
 class EvaluationJob(_Job):
-    """Benchmarks that one model answers; a model that is a training is trained first.
-
-    Of each, the answers to `num_shaded` problems have their credit computed, for the pages that show it.
-    """
+    """Benchmarks that one model answers; a model that is a training is trained first."""
 
     model: TrainingJob | Path | str
     evaluations: tuple[tuple[str, EvaluationOptions], ...]
-    num_shaded: int = SHADED_PROBLEMS
+    num_shaded: int = SHADED_PROBLEMS  # whose answers have their credit computed, for the pages that show it
 
     @property
     def model_here(self) -> Path | str:
@@ -132,11 +129,7 @@ def run_job(job: TrainingJob | EvaluationJob, where: Devices) -> None:
 
 
 def train(job: TrainingJob, where: Devices, store: Store | None) -> Path:
-    """Train, unless the store has it, and record it there; returns the checkpoint's folder.
-
-    A recipe that starts from another's checkpoint has that one trained first. A process that helps the main one of its
-    launch has no store.
-    """
+    """The folder of the checkpoint, trained unless the store has it; a process that helps the main one has no store."""
     if job.base_model is None:
         job = job.model_copy(update={"base_model": _base_model(job, where, store)})
     if store is None:
@@ -205,10 +198,7 @@ def _train_over(job: TrainingJob, devices: Devices) -> None:
 
 
 def answer(job: EvaluationJob, where: Devices, store: Store) -> None:
-    """Have the job's benchmarks answered, by the run folder's engine where it has one that answers them.
-
-    A benchmark that fails does not keep the others from being answered; the first failure is raised after them.
-    """
+    """Have the job's benchmarks answered; one that fails keeps no other from it, and its error is raised after."""
     if isinstance(job.model, TrainingJob):
         job = job.model_copy(update={"model": train(job.model, where, store)})
     errors, job = _answer_by_engine(job, where, store)
@@ -218,10 +208,7 @@ def answer(job: EvaluationJob, where: Devices, store: Store) -> None:
 
 
 def _answer_by_engine(job: EvaluationJob, where: Devices, store: Store) -> tuple[list[Exception], EvaluationJob]:
-    """Run the tasks that the folder's engine supports; return errors, and the job without the tasks that failed.
-
-    Its server is gone when this returns: whoever loads the model next has the devices to itself.
-    """
+    """The errors of what the folder's engine was asked, and the job without it; its server is gone by then."""
     if job.run_dir.engine is None:
         return [], job
     unanswered = remaining(job.model_copy(update={"num_shaded": 0}), store).evaluations
@@ -269,24 +256,19 @@ def _answer_over(job: EvaluationJob, where: Devices, store: Store) -> list[Excep
 
 
 def answer_and_shade(job: EvaluationJob, task: str, options: EvaluationOptions, store: Store) -> None:
-    """Answer one of the job's tasks, and compute the credit that its pages show, so that a report needs no model."""
     key = answer_task(store, job.model_here, task, options, job.run_dir)
     if job.num_shaded and launched().is_main:
         shade(store, key, job.run_dir, job.num_shaded)
 
 
 def answer_task(store: Store, model: str | Path, task: str, options: EvaluationOptions, run_dir: RunDir) -> str:
-    """Fill the cell of `model` on `task` unless the store has it, and return its key.
-
-    The run folder's judge decides unless the options name another.
-    """
+    """Fill the cell of `model` on `task` unless the store has it, by the folder's judge and engine; returns its key."""
     options = run_dir.with_choices(options)
     data_dir = run_dir.data_dir(find_task(task).folder)
     return evaluate(model, task, options, store=store, profile=run_dir.profile, data_dir=data_dir)
 
 
 def _launch(job: TrainingJob | EvaluationJob, stem: str, devices: Devices, configuration: Configuration) -> None:
-    """Do a job in a process for each device: what they are told lies beside what they print, in the folder's logs."""
     logs = job.run_dir.root / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     path = logs / f"{file_name(stem)}.json"

@@ -49,10 +49,7 @@ class FolderJudge(Record):
 
 
 def choose_judge(run_dir: RunDir, judge: JudgeConfig) -> FolderJudge:
-    """Ask this judge its calibration questions, and write down that it judges the folder.
-
-    Raises `EndpointError` for one that does not answer, or is not fit; then nothing is written.
-    """
+    """Have this judge judge the folder; raises `EndpointError` for one that is silent or fails its calibration."""
     with run_dir.open_store() as store:
         calibration = check_calibration(Judge(judge, store), anew=True)
     keep_settings(run_dir.root, judge=judge)
@@ -77,10 +74,7 @@ def judge_name(judge: JudgeConfig | None) -> str:
 
 
 def of_one_judge(cells: Iterable[Cell], judge: JudgeConfig | None, engine: Engine | None = None) -> list[Cell]:
-    """The cells, of those that differ in judge or engine alone the one of these, else the newest.
-
-    Without an engine this process answered.
-    """
+    """The cells, of those that differ in judge or engine alone the one of these, else the newest."""
     identity, answerer = judge.identity if judge is not None else None, asdict(engine) if engine is not None else None
 
     def rank(cell: Cell) -> tuple[Any, ...]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from atrl_bench.data.archives import SPARE_BYTES
 from atrl_bench.engines.devices import Cluster, Machine, memory_gb
-from atrl_bench.errors import MachineTooSmallError, StoreError
+from atrl_bench.errors import MachineTooSmallError
 from atrl_bench.experiments.cost import ASSUMED, GB, MARGIN, MachineRates, Needs, training_needs
+from atrl_bench.experiments.fetch import free_disk_gb
 from atrl_bench.experiments.plan import Plan, planned_key, planned_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
@@ -25,10 +24,7 @@ CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a training may fill: the memory of each GPU of a node, the node's own, and the disk of the run folder.
-
-    `where` says in errors what has it.
-    """
+    """What a training may fill of each GPU of a node, of the node's memory and of the run folder's disk."""
 
     gpus_gb: tuple[float, ...]
     host_gb: float
@@ -113,7 +109,6 @@ def misfits(needs: Needs, machine: Capacity) -> list[str]:
 
 
 def _alternatives(recipe: Recipe, profile: Profile, machine: Capacity, rates: MachineRates) -> Iterator[str]:
-    """What would fit: more devices of this kind or larger ones, adapters in place of all weights."""
     here = rates.on(machine.gpus_gb)
     for size in dict.fromkeys((here.device_gb, ASSUMED.device_gb)):
         needs = training_needs(recipe, profile, rates.on([size]))
@@ -127,9 +122,6 @@ def _alternatives(recipe: Recipe, profile: Profile, machine: Capacity, rates: Ma
     if recipe.finetuning == "full" and not misfits(lora, machine):
         gpus = f"on {lora.gpus} of {machine.num_gpus} GPUs"
         yield f"Fits {machine.where}: atrl-bench train {recipe.name} --set finetuning=lora, {gpus}."
-
-
-# This machine ---------------------------------------------------------------------------------------------------------
 
 
 def this_machine(run_dir: Path, gpus: Sequence[str]) -> Capacity:
@@ -155,25 +147,3 @@ def _cgroup_room() -> Iterator[float]:
             used = path.with_name("memory.current" if path.name == "memory.max" else "memory.usage_in_bytes")
             yield float(limit) - float(used.read_text(encoding="ascii"))
     yield math.inf
-
-
-def free_disk_gb(folder: Path) -> float:
-    return shutil.disk_usage(existing(folder)).free / GB
-
-
-def existing(folder: Path) -> Path:
-    """The folder itself, or the nearest one above it that exists."""
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-
-
-def require_space(gigabytes: float) -> None:
-    """Raise `StoreError` where the disk of the hub's cache has no room for so much."""
-    from huggingface_hub import constants
-
-    free = max(0.0, free_disk_gb(Path(constants.HF_HOME)) - SPARE_BYTES / GB)
-    if gigabytes > free:
-        raise StoreError(
-            f"{gigabytes:,.1f} GB are to be fetched and unpacked, and {free:,.1f} GB are free.",
-            why=f"They go to {constants.HF_HOME}.",
-            next_step="free space, or set HF_HOME to a folder on a larger disk, and run the same command again",
-        )

@@ -68,7 +68,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """How progress lines and errors call this job."""
         return self.row.id if self.recipe is None else f"{self.row_at_rate} seed {self.seed}"
 
     @property
@@ -101,7 +100,6 @@ class Plan:
 
     @property
     def rate_seeds(self) -> tuple[int, ...]:
-        """The seeds that every learning rate is trained with."""
         return self.seeds[: self.definition.rate_seeds]
 
     def needed(self, rates: Mapping[str, float]) -> tuple[Job, ...]:
@@ -151,11 +149,7 @@ def plan_table(
     seeds: Sequence[int] | None = None,
     compared_at: ComparedAt | None = None,
 ) -> Plan:
-    """The jobs of a table in a run folder. Without `seeds`, rows are trained as often as the table says.
-
-    Points that `ablate` added to an ablation in this run folder are among its rows. `compared_at` replaces what the
-    table says of learning rates.
-    """
+    """The jobs of a table, with the points that `ablate` added here; `seeds` and `compared_at` replace its own."""
     definition = with_saved_points(load_table(table), run_dir).select(rows=rows, columns=columns)
     if compared_at is not None:
         definition = definition.model_copy(update={"compared_at": compared_at})
@@ -288,7 +282,6 @@ def _by_column(plan: Plan, keys: Mapping[Evaluation, str]) -> dict[str, tuple[st
 
 
 def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]:
-    """The cell key of each evaluation of a job, as far as checkpoint, model and data it depends on are here."""
     model = job.model if job.run_key is None else trained_model(job.run_key, store)
     return {} if model is None else _cell_keys(model, job.evaluations, plan)
 
@@ -319,19 +312,14 @@ def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
     for job in plan.jobs:
         for column, of_column in job_cells(job, plan, store).items():
             keys.setdefault((job.row.id, column), []).extend(of_column)
+    evaluations = evaluations_of(*plan.definition.columns)
     for row in plan.definition.rows:
-        if row.served:
-            keys |= {(row.id, column): list(of_column) for column, of_column in _served_cells(row.served, plan).items()}
+        if row.served:  # what `atrl-bench evaluate MODEL --base-url URL` fills: no table asks an endpoint
+            of_row = _cell_keys(row.served, evaluations, plan, endpoint=EndpointConfig("", row.served))
+            keys |= {(row.id, column): list(of_column) for column, of_column in _by_column(plan, of_row).items()}
     return keys
 
 
-def _served_cells(model: str, plan: Plan) -> dict[str, tuple[str, ...]]:
-    """The cells that `atrl-bench evaluate MODEL --base-url URL` fills, by column; no table asks an endpoint."""
-    evaluations = evaluations_of(*plan.definition.columns)
-    return _by_column(plan, _cell_keys(model, evaluations, plan, endpoint=EndpointConfig("", model)))
-
-
 def trained_model(run_key: str, store: Store) -> TrainedModel | None:
-    """None where it is not done."""
     run = store.run(run_key)
     return TrainedModel(Path(run.checkpoint).name, run.digest) if run is not None and run.state == "done" else None

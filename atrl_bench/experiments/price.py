@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from atrl_bench.data.dataset import table_files
-from atrl_bench.data.repository import Repository, is_downloaded, without_asking
+from atrl_bench.data.repository import Repository, without_asking
 from atrl_bench.data.tables import num_rows
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_cell_done, is_served
@@ -69,10 +69,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Download:
-    """A model, training set or benchmark that is not here; `gb` is None where no listing says its size yet.
-
-    `terms` are the pages on which its conditions have to be accepted.
-    """
+    """What is not here: `gb` is None where no listing says its size yet, `terms` are pages of conditions to accept."""
 
     kind: str
     name: str
@@ -143,11 +140,9 @@ class Price(Record):
 
     @property
     def terms(self) -> list[str]:
-        """The pages on which conditions have to be accepted before something is downloaded."""
         return list(dict.fromkeys(page for each in self.downloads for page in each.terms))
 
     def must_ask(self, *, is_generated: bool) -> bool:
-        """Whether this may only start once somebody has seen its price."""
         return bool(self.costs_left) and (not is_generated or self.hours > HOURS_WITHOUT_ASKING)
 
     def document(self) -> dict[str, Any]:
@@ -266,8 +261,6 @@ def _gpu_hours(hours: float) -> str:
     return f"{hours:,.0f} GPU-hours" if hours >= 10 else f"{hours:.1f} GPU-hours"
 
 
-# Tables --------------------------------------------------------------------------------------------------------------
-
 States = dict[tuple[str, int, str], str]  # of a cell, by row, seed and column
 
 
@@ -310,7 +303,6 @@ def _states(plan: Plan, store: Store) -> States:
 
 
 def _state(cells: Sequence[Cell], num_expected: int) -> str:
-    """The state of a column's cells together, with how many answers there are where any is missing."""
     unfinished = [cell.state for cell in cells if cell.state != "done"]
     if not unfinished and len(cells) == num_expected:
         return "done"
@@ -337,7 +329,6 @@ def _without_repeated_stages(costs: Iterable[Cost]) -> Iterator[Cost]:
 
 
 def _trainings(job: Job, run_dir: RunDir) -> Iterator[Cost]:
-    """The trainings of a job: of the checkpoint that it starts from, then its own."""
     if job.recipe is None:
         return
     *first, own = (_training(stage, run_dir.with_model(job.model), job.seed) for stage in stages_of(job.recipe))
@@ -415,9 +406,6 @@ def price_of_all(plans: Sequence[Plan]) -> Price:
     )
 
 
-# Outside a table -----------------------------------------------------------------------------------------------------
-
-
 def price_of_trainings(name: str, recipes: Sequence[Recipe], run_dir: RunDir, seed: int) -> Price:
     costs = (_training(stage, run_dir, seed) for recipe in recipes for stage in stages_of(recipe))
     price = Price(name, run_dir, tuple({cost.checkpoint: cost for cost in costs}.values()))
@@ -449,9 +437,6 @@ def _is_done(model: str, task: Task, options: EvaluationOptions, run_dir: RunDir
         return is_cell_done(store, key, options.judge or run_dir.judge)
 
 
-# Downloads -----------------------------------------------------------------------------------------------------------
-
-
 def missing_downloads(needs: Iterable[Need], run_dir: RunDir) -> tuple[Download, ...]:
     """Which of these are not here; a file that two of them need counts for the first. Asks no hub."""
     seen: set[tuple[Repository, str]] = set()
@@ -464,15 +449,9 @@ def _download(need: Need, seen: set[tuple[Repository, str]]) -> Download | None:
     try:
         if need.is_here:
             return None
-        files = need.files
+        files, absent = need.files, need.absent()
     except MissingDataError:
         return Download(*need, None, (need.terms,) if need.terms else ())
-    absent = {
-        (listed.repository, file.name): file.size
-        for listed, names in files
-        for file in listed.select(names)
-        if not is_downloaded(listed, [file.name])
-    }
     num_bytes = sum(size for file, size in absent.items() if file not in seen)
     seen |= absent.keys()
     return Download(*need, num_bytes / GB, tuple(listed.repository.page for listed, _ in files if listed.gated))

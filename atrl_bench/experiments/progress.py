@@ -93,7 +93,6 @@ def _item(
 
 
 def label(kind: str, spec: dict[str, Any], trained: Mapping[str, str]) -> str:
-    """The name of a run, a measurement or a cell, from its spec; `trained` names checkpoints by their runs."""
     if kind == "measurement":
         return f"{spec['kind']} of {spec['model_name']} on {spec['recipe']['data']}, seed {spec['seed']}"
     if kind == "run":
@@ -237,10 +236,7 @@ class Watch:
         return self._labels[at]
 
     def _left(self, beats: Sequence[Progress]) -> str:
-        """How long the rest takes, once something says how long a row does.
-
-        A worker begins a row when it has ended one, so rows are taken to end in the order in which they began.
-        """
+        """How long the rest takes; a worker begins a row when it has ended one, so rows end as they began."""
         now = time.time()
         begun = [*([self._started] * self.num_workers), *self._ended][: self.num_jobs]
         took = [end - start for start, end in zip(begun, self._ended, strict=False)]

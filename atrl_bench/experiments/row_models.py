@@ -35,10 +35,7 @@ def table_of(name: str, run_dir: RunDir) -> TableDefinition:
 
 
 def row_model(name: str, run_dir: RunDir, store: Store) -> RowModel:
-    """The model of a row; where several seeds are trained and none is named, that of the first.
-
-    Of several learning rates it is the row's best; the profile's until that is known.
-    """
+    """The model of a row, of the first trained seed, at the row's best rate; the profile's until that is known."""
     table, row, *seed = name.split(":")
     definition = table_of(name, run_dir)
     if row not in {known.id for known in definition.rows}:

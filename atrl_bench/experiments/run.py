@@ -84,11 +84,7 @@ def _run_jobs(
 
 
 def demand(job: EvaluationJob, machine: Machine, num_jobs: int, rates: MachineRates = ASSUMED) -> Demand:
-    """How many GPUs a job needs and could use; none where there is none, or the CPU will do.
-
-    Those that the user chose are used in any case. What needs more than there are was refused before (`room.py`),
-    unless it is trained and only to be evaluated.
-    """
+    """How many GPUs a job needs and could use: those that the user chose in any case, none where the CPU will do."""
     least, most = job.num_gpus(rates), len(machine.gpus)
     if isinstance(job.model, TrainingJob):
         # A server needs its own number; this process answers on the GPUs that trained.
@@ -125,7 +121,6 @@ JobT = TypeVar("JobT", TrainingJob, EvaluationJob)
 def run_on_cluster(
     cluster: RayCluster, jobs: Sequence[JobT], store: Store
 ) -> Iterator[tuple[JobT, BaseException | None]]:
-    """Each of a run folder's jobs when the last of its parts has ended, with the first error among them."""
     by_name = {job.name: job for job in jobs}
     parts = [part for job in jobs for part in parts_of(job, store)]
     left = Counter(each.item.name for part in parts for each in part.all_jobs())
@@ -150,10 +145,7 @@ def _store_for(cluster: RayCluster, store: Store, run_dir: RunDir) -> Iterator[M
 
 
 def parts_of(job: AnyJob, store: Store) -> tuple[ClusterJob[AnyJob], ...]:
-    """What is left of a job: its training with its benchmarks behind it, or the benchmarks that it lacks.
-
-    Where a server answers, the benchmarks are one part: it takes minutes to start.
-    """
+    """What is left of a job; the benchmarks that a server answers are one part: it takes minutes to start."""
     if isinstance(job, TrainingJob):
         return (_training(job),)
     left = remaining(job, store).evaluations

@@ -75,7 +75,6 @@ class RunDir:
 
     @property
     def training_options(self) -> str:
-        """The same for a command that trains or names trainings."""
         return self._after(self.profile.training_option)
 
     def _after(self, options: str) -> str:
@@ -92,10 +91,8 @@ class RunDir:
         if (writer := os.environ.get(WRITER)) is not None:
             return RemoteStore(self.store_path, Address.parse(writer))
         if read_only and not self.store_path.is_file():
-            raise MissingDataError(
-                f"There is no result store in {self.root}.",
-                next_step=f"atrl-bench run-table main_7b {self.training_options}",
-            )
+            then = f"atrl-bench run-table main_7b {self.training_options}"
+            raise MissingDataError(f"There is no result store in {self.root}.", next_step=then)
         self._require_whole_store()
         return Store.open(self.store_path, read_only=True) if read_only else SharedStore(self.store_path)
 
@@ -103,11 +100,9 @@ class RunDir:
         """Raise where the store was emptied: what is beside it was made from what it held."""
         made = [path.name for path in (self.checkpoints, self.reports, self.root / "credit") if path.is_dir()]
         if made and self.store_path.is_file() and self.store_path.stat().st_size == 0:
-            raise StoreError(
-                f"The result store {self.store_path} is empty: it has 0 bytes.",
-                why=f"{' and '.join(made)} beside it were made from answers that it held; something else emptied it.",
-                next_step=f"restore it from a copy, or delete {self.store_path} to begin again",
-            )
+            why = f"{' and '.join(made)} beside it were made from answers that it held; something else emptied it."
+            then = f"restore it from a copy, or delete {self.store_path} to begin again"
+            raise StoreError(f"The result store {self.store_path} is empty: 0 bytes.", why=why, next_step=then)
 
     def run_state(self, key: str) -> str | None:
         if not self.store_path.is_file():
@@ -123,10 +118,7 @@ class RunDir:
         return find_model(folder).folder if folder is not None and (folder / DONE).is_file() else None
 
     def folder_of(self, run: Run) -> Path:
-        """The folder of a finished training's checkpoint, fetched now where only the checkpoints' store has it.
-
-        One that neither has is not there.
-        """
+        """The folder of a checkpoint, fetched where only the checkpoints' store has it; it may be in neither."""
         folder = self.root / run.checkpoint
         if self.checkpoint_store is not None and not (folder / DONE).is_file():
             self.checkpoint_store.fetch(folder, run.digest)
@@ -139,7 +131,6 @@ class RunDir:
 
     @property
     def checkpoints(self) -> Path:
-        """One folder a training run."""
         return self.root / "checkpoints"
 
     @property
@@ -152,7 +143,6 @@ class RunDir:
         return self.root / "hub"
 
     def with_choices(self, options: EvaluationOptions) -> EvaluationOptions:
-        """These options with the folder's judge and engine, unless they name others."""
         engine = options.engine or (self.engine if options.endpoint is None else None)
         return replace(options, judge=options.judge or self.judge, engine=engine)
 
@@ -202,7 +192,6 @@ class RunDir:
             return store.mean_tokens()
 
     def keep_choices(self) -> None:
-        """Write down what answers and what samples in this folder, so that its tables are read with what that made."""
         rollouts = version = None
         if self.profile.rollouts.engine != "local":
             rollouts = self.profile.rollouts.server or self.profile.rollouts.engine
@@ -235,9 +224,6 @@ def recalled(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except (ValueError, TypeError):
         return {}
-
-
-# What a folder is run with --------------------------------------------------------------------------------------------
 
 
 class RunSettings(BaseModel):

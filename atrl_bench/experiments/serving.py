@@ -40,10 +40,7 @@ def serving(
     port: int | None = None,
     seconds: float = START_SECONDS,
 ) -> Iterator[ModelServer]:
-    """A healthy server of the model on these devices, which reads images as this process does.
-
-    What it prints goes to the run folder's `logs`, in a file that is called after `name`.
-    """
+    """A healthy server of the model, which reads images as this process does, and logs to `NAME.vllm.log`."""
     ref, sizes = find_model(model, download=True), run_dir.profile.evaluation
     log = run_dir.root / "logs" / f"{file_name(name)}.vllm.log"
     flags = flags_for(ref, run_dir, devices)
@@ -59,11 +56,9 @@ def require_engine(run_dir: RunDir) -> None:
         return
     vllm = find_vllm()
     if vllm.version != run_dir.engine.version:
-        raise InvalidFileError(
-            f"{run_dir.root} is answered by {run_dir.engine.text}, and vLLM {vllm.version} is installed.",
-            why="Answers of two versions are not mixed in one table.",
-            next_step=f"pip install vllm=={run_dir.engine.version}, or give --serve to answer anew",
-        )
+        what = f"{run_dir.root} is answered by {run_dir.engine.text}, and vLLM {vllm.version} is installed."
+        then = f"pip install vllm=={run_dir.engine.version}, or give --serve to answer anew"
+        raise InvalidFileError(what, why="Answers of two versions are not mixed in one table.", next_step=then)
 
 
 def flags_for(ref: ModelRef, run_dir: RunDir, devices: Devices) -> list[str]:
@@ -104,8 +99,7 @@ def _require_same_reading(server: ModelServer, ref: ModelRef, sizes: EvaluationS
         [completion] = client.retried(lambda: client.complete(chat_messages(prompt), temperature=0.0, max_tokens=1))
     if completion.num_prompt_tokens != ours:
         raise EndpointError(
-            f"The server of {ref.name} does not read a prompt as this process does.",
-            why=f"One that has {ours} tokens here has {completion.num_prompt_tokens} there: "
-            "another chat template, or other bounds on the pixels of an image.",
+            f"The server of {ref.name} reads a prompt of {ours} tokens as {completion.num_prompt_tokens}.",
+            why="It has another chat template, or other bounds on the pixels of an image.",
             next_step="atrl-bench doctor, which says whether the versions of vLLM and transformers go together",
         )

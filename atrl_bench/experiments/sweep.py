@@ -56,10 +56,7 @@ def load_sweep(name_or_path: str | Path) -> Sweep:
 
 
 def expand(sweep: Sweep, **overrides: Any) -> list[Recipe]:
-    """The recipes of a sweep in the order of its file, with `overrides` on top.
-
-    Each is named by what it varies, as `cluster_refinement:outlier_scale=0.4`.
-    """
+    """The recipes of a sweep in order, each named by what it varies: `cluster_refinement:outlier_scale=0.4`."""
     recipes = []
     for changes in _points(sweep):
         varied = ",".join(f"{field.rpartition('.')[2]}={_text(value)}" for field, value in changes.items())
@@ -81,22 +78,16 @@ def _points(sweep: Sweep) -> Iterator[dict[str, Value]]:
 
 def _with(sweep: Sweep, changes: dict[str, Value], fields: dict[str, Any]) -> Recipe:
     base = load_recipe(sweep.base).model_dump()
-    changed: dict[str, Any] = {}
     for path, value in changes.items():
-        first, *rest = path.split(".")
-        changed.setdefault(first, base.get(first))
-        if not rest:
-            changed[first] = value
-            continue
-        inner = changed[first]
-        for part in rest[:-1]:
+        *outer, last = path.split(".")
+        inner: Any = base
+        for part in outer:
             inner = inner.get(part) if isinstance(inner, dict) else None
         if not isinstance(inner, dict):
-            raise InvalidFileError(
-                f"Sweep {sweep.name}: no field {path!r} in recipe {sweep.base}.",
-                next_step=f"name a field that `atrl-bench train {sweep.base} --dry-run` prints",
-            )
-        inner[rest[-1]] = value
+            then = f"name a field that `atrl-bench train {sweep.base} --dry-run` prints"
+            raise InvalidFileError(f"Sweep {sweep.name}: no field {path!r} in {sweep.base}.", next_step=then)
+        inner[last] = value
+    changed = {first: base[first] for first in (path.partition(".")[0] for path in changes)}
     return load_recipe(sweep.base, **changed, **fields)
 
 

@@ -81,10 +81,7 @@ def train_recipe(
     seed: int = 0,
     quiet: bool = False,
 ) -> TrainedRecipe | None:
-    """Train a recipe in a run folder, unless it is trained there.
-
-    A process that helps the main one of its launch returns None: it may have no such folder.
-    """
+    """Train a recipe, unless it is trained; None in a process that helps the main one, which may lack the folder."""
     loaded = load_recipe(recipe, **overrides)
     if not launched().is_main:
         train(_job(loaded, run_dir, seed, {}), HERE, None)

@@ -83,7 +83,7 @@ def test_seeds_are_different_whole_numbers(text, numbers):
 
 @pytest.mark.parametrize("text", ["0,0", "-1", "1,-1", "", ",", "0,,1", "1.5"])
 def test_seeds_that_would_count_answers_twice_or_are_none_are_refused(text):
-    with pytest.raises(typer.BadParameter, match="Write whole numbers, each once: 0,1,2"):
+    with pytest.raises(typer.BadParameter, match="no list of whole numbers, each once: 0,1,2"):
         options.seeds_of(text)
 
 

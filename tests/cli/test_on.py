@@ -46,7 +46,7 @@ def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     code, said = refused([*COMMAND, "--on", "ray"], monkeypatch, capsys)
     assert code == 1
-    assert "Ray, which is not installed here. Next: pip install 'atrl-bench[ray]'" in said
+    assert "Ray is not installed here. Next: pip install 'atrl-bench[ray]'" in said
 
 
 @pytest.mark.parametrize("option", ["--jobs", "--gpus", "--processes"])

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from atrl_bench.cli.printing import text_of
 from atrl_bench.engines.model_server import Vllm
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments import doctor as module
-from atrl_bench.experiments import memory_check
 from atrl_bench.experiments.doctor import Diagnosis, ask_judge, data, disk, disk_gb, doctor, gpu, native, packages, vllm
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
@@ -116,7 +116,7 @@ def test_a_native_library_that_crashes_is_reported_and_does_not_take_doctor_with
 
 def test_a_full_disk_is_missing_space_for_what_the_profile_takes(monkeypatch, tmp_path):
     usage = type("Usage", (), {"free": 5e8, "total": 1e12})()
-    monkeypatch.setattr(memory_check.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     check = by_name(disk(RunDir.at(tmp_path / "later", SMOKE)))["disk"]
     assert check.state == "missing"
     wanted, why = disk_gb(PAPER)

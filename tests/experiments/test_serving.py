@@ -126,7 +126,7 @@ def test_a_server_that_reads_images_otherwise_is_refused_before_it_answers(tmp_p
     monkeypatch.setenv("STAND_IN", "forgets pixels")
     run_dir = RunDir(tmp_path / "out", load_profile("smoke"))
     with (
-        pytest.raises(EndpointError, match=r"does not read a prompt(.|\n)*pixels of an image"),
+        pytest.raises(EndpointError, match=r"tokens as 999(.|\n)*pixels of an image"),
         serving("mini", run_dir, Devices(), "probe"),
     ):
         pass

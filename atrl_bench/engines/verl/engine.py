@@ -26,7 +26,7 @@ from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import credit_rule
 from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.engines.verl.rows import PACKED_MODELS, PackedRowCapture
-from atrl_bench.engines.verl.settings import KEY, VerlCredit
+from atrl_bench.engines.verl.settings import KEY, ULYSSES, VerlCredit
 from atrl_bench.errors import InvalidFileError
 
 REQUEST = "token_credit_of_pass"
@@ -91,11 +91,8 @@ class TokenCreditEngine(FSDPEngineWithLMHead):
     def _refuse(self) -> None:
         kind = self.module.config.model_type
         if self.use_ulysses_sp:
-            raise InvalidFileError(
-                "verl cannot give token credit under Ulysses.",
-                why="It gives each process a part of the sequence; an attention row needs the whole of it.",
-                next_step="set actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size=1",
-            )
+            then = "set actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size=1"
+            raise InvalidFileError("verl cannot give token credit under Ulysses.", why=ULYSSES, next_step=then)
         if self.use_remove_padding and kind not in PACKED_MODELS:
             raise InvalidFileError(
                 f"verl cannot give token credit to {kind} with its padding removed.",
@@ -129,7 +126,6 @@ class _Sequences:
             self.response_mask_BT[b, self._rows_of(b)] = mask.bool()
 
     def _rows_of(self, b: int) -> slice:
-        """Which of the T positions hold the response."""
         return slice(self.prompt_lengths[b] - self.first, self.lengths[b] - self.first)
 
     def of_responses(self, output: Tensor) -> Tensor:

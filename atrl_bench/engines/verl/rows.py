@@ -80,10 +80,7 @@ class PackedRowCapture:
 
     @contextmanager
     def record(self, prompt_lengths_B: Sequence[int], lengths_B: Sequence[int]) -> Iterator[PackedRecording]:
-        """Records the rows of the responses in the one forward pass inside the block.
-
-        Outside the block nothing is computed.
-        """
+        """Records the rows of the responses in the one forward pass inside the block, and only there."""
         recording = self._recording = PackedRecording(prompt_lengths_B, lengths_B)
         try:
             yield recording

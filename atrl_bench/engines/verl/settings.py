@@ -15,7 +15,7 @@ MODULE = "atrl_bench.engines.verl.plugin"
 """For `VERL_USE_EXTERNAL_MODULES`: verl hides that an entry point failed, but not that such a module did."""
 
 _ENGINE = "Only verl's FSDP engines make the pass that leaves the attention rows."
-_ULYSSES = "Ulysses gives each process a part of the sequence and of the heads; a row needs the whole of both."
+ULYSSES = "Ulysses gives each process a part of the sequence and of the heads; a row needs the whole of both."
 _BYPASS = "It takes the old log-probabilities from the rollout, and so skips the pass that leaves the attention rows."
 _TRAINER = "Credit enters the advantages in verl's synchronous trainer."
 _TOOLS = "Token credit is not defined where tools write a part of the response."
@@ -52,11 +52,8 @@ def refuse_what_cannot_be_credited(config: Mapping[str, Any]) -> None:
     """Raise if under this configuration the attention rows, or the credit of them, would be wrong or missing."""
     for setting, value, needed, why in _conditions(config):
         if value not in needed:
-            raise InvalidFileError(
-                f"verl cannot give token credit with {setting}={value}.",
-                why=why,
-                next_step=f"set {setting}={needed[0]}",
-            )
+            what = f"verl cannot give token credit with {setting}={value}."
+            raise InvalidFileError(what, why=why, next_step=f"set {setting}={needed[0]}")
 
 
 def _conditions(config: Mapping[str, Any]) -> Iterator[tuple[str, Any, tuple[Any, ...], str]]:
@@ -64,8 +61,8 @@ def _conditions(config: Mapping[str, Any]) -> Iterator[tuple[str, Any, tuple[Any
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     settings: dict[str, tuple[tuple[Any, ...], str]] = {
         f"{actor}.strategy": (("fsdp2", "fsdp"), _ENGINE),
-        f"{actor}.ulysses_sequence_parallel_size": ((1,), _ULYSSES),
-        f"{actor}.fsdp_config.ulysses_sequence_parallel_size": ((1,), _ULYSSES),
+        f"{actor}.ulysses_sequence_parallel_size": ((1,), ULYSSES),
+        f"{actor}.fsdp_config.ulysses_sequence_parallel_size": ((1,), ULYSSES),
         "algorithm.rollout_correction.bypass_mode": ((False,), _BYPASS),
         "trainer.use_v1": ((True,), _TRAINER),
         "trainer.v1.trainer_mode": (("sync",), _TRAINER),

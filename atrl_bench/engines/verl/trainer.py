@@ -47,10 +47,7 @@ class TokenCreditTrainer(PPOTrainerSync):
         of_batch = {"keys": batch.keys, "partition_id": batch.partition_id}
         data = transfer_queue.kv_batch_get(**of_batch, select_fields=["advantages", "response_mask", KEY])
         if KEY not in set(data.keys()):
-            raise RuntimeError(
-                "The pass for the old log-probabilities left no token credit: its engine is not atrl-bench's. "
-                "Install atrl-bench in every worker's environment, for verl's NVIDIA platform."
-            )
+            raise RuntimeError("No token credit: atrl-bench is not installed in the environment of verl's workers.")
         credit = response_from_nested(data[KEY], data["response_mask"])
         metrics.update(_figures(credit.values(), data["response_mask"].values()))
         fields = TensorDict({"advantages": credited(data["advantages"], credit)}, batch_size=len(batch))
