@@ -175,11 +175,6 @@ def list_(
     """List what there is: tables, rows, figures, recipes, tasks, rules and more."""
     from atrl_bench.cli.catalogue import read, read_rows
 
-    if kind == "rows":
-        if table is None:
-            raise BadParameter("say of which table: atrl-bench list rows main_7b")
-        show(read_rows(table), options.as_json)
-    elif table is not None:
-        raise BadParameter("a second name belongs to rows: atrl-bench list rows main_7b")
-    else:
-        show(read(kind, options.data_dir), options.as_json)
+    if (kind == "rows") != (table is not None):
+        raise BadParameter("rows, and nothing else, are of a table: atrl-bench list rows main_7b")
+    show(read(kind, options.data_dir) if table is None else read_rows(table), options.as_json)

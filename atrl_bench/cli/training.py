@@ -39,10 +39,7 @@ def train(
 
     The same command again resumes.
     """
-    from atrl_bench.experiments import train_command
-    from atrl_bench.experiments.cost import training_needs
-    from atrl_bench.experiments.memory_check import require_trainings_fit
-    from atrl_bench.experiments.price import price_of_trainings
+    from atrl_bench.experiments import cost, memory_check, price, train_command
     from atrl_bench.lab import bases
     from atrl_bench.training.recipe import load_recipe
     from atrl_bench.training.run import resolved_arguments
@@ -50,7 +47,7 @@ def train(
     overrides = train_command.recipe_overrides(set_ or [], credit=credit)
 
     def price_in(run_dir: RunDir) -> Price:
-        return price_of_trainings(recipe, [load_recipe(recipe, **overrides)], run_dir, options.seed)
+        return price.price_of_trainings(recipe, [load_recipe(recipe, **overrides)], run_dir, options.seed)
 
     if bases.is_base(recipe):
         folder = bases.rebuild(recipe, options.out, quiet=options.as_json, dry_run=options.dry_run)
@@ -62,13 +59,13 @@ def train(
         if run_dir.profile.rollouts.engine == "verl":
             preview = train_command.verl_preview(loaded, run_dir, options.seed)
         else:
-            needs = training_needs(loaded, run_dir.profile, run_dir.rates)
+            needs = cost.training_needs(loaded, run_dir.profile, run_dir.rates)
             preview = resolved_arguments(loaded, run_dir.profile, num_devices=max(1, needs.gpus))
             preview |= {"needs": needs.document(), "left": price_in(run_dir).left()}
         show(preview, options.as_json, text=yaml_text(preview))
         return
     quiet, machine, seed = options.as_json, options.machine, options.seed
-    require_trainings_fit([loaded], run_dir, machine, seed)
+    memory_check.require_trainings_fit([loaded], run_dir, machine, seed)
     require_consent(price_in(run_dir), options, is_generated=run_dir.profile.generated_data)
     result = train_command.train_recipe(recipe, overrides, run_dir, machine, seed=seed, quiet=quiet)
     if result is not None:
@@ -85,19 +82,17 @@ def sweep(
 
     The same command again resumes; points that are trained already are not trained twice.
     """
-    from atrl_bench.experiments import train_command
-    from atrl_bench.experiments.memory_check import require_trainings_fit
-    from atrl_bench.experiments.price import price_of_trainings
+    from atrl_bench.experiments import memory_check, price, train_command
     from atrl_bench.experiments.sweep import expand, load_sweep
 
     overrides = train_command.recipe_overrides(set_ or [])
     recipes = expand(load_sweep(name), **overrides)
 
     def price_in(run_dir: RunDir) -> Price:
-        return price_of_trainings(name, recipes, run_dir, options.seed)
+        return price.price_of_trainings(name, recipes, run_dir, options.seed)
 
     def require_fit() -> None:
-        require_trainings_fit(recipes, run_dir, options.where, options.seed)
+        memory_check.require_trainings_fit(recipes, run_dir, options.where, options.seed)
 
     run_dir = options.run_dir(price_in=price_in)
     if not starts_here(price_in(run_dir), options, require_fit=require_fit):

@@ -63,10 +63,9 @@ def side_by_side(
     machine: Machine,
     num_workers: int,
 ) -> Iterator[tuple[ItemT, BaseException | None]]:
-    """Each item when `work(item, devices)` has ended, with its error if it failed.
+    """Each item when `work(item, devices)` has ended on devices of its own, with its error if it failed.
 
-    Each gets devices of its own as soon as as many as it demands are free. A worker that dies costs only what it did
-    itself, and that is begun again. Whoever stops waiting stops the work: every process is killed at once.
+    A worker that dies costs only what it did itself, and that is begun again. Who stops waiting stops the work.
     """
     placement, idle, busy = Placement(demands, machine), list[_Worker](), list[_Worker]()
     try:
@@ -118,10 +117,7 @@ def exit_reason(exit_code: int | None) -> str:
 
 
 class _Worker:
-    """A process that does one piece of work after another, each told through a connection of its own.
-
-    A pool's workers share theirs: one that is killed while it reads leaves the others waiting for ever.
-    """
+    """A process with a connection of its own: a pool's worker killed as it reads leaves the others waiting."""
 
     item: Any
     devices: Devices

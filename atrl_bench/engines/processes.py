@@ -85,10 +85,7 @@ class Processes:
 
 @cache
 def launched() -> Processes:
-    """This process's place among those of its launch, with its own device chosen for it.
-
-    The process group is there from now on: weights that are loaded later can be read by one and sent to the others.
-    """
+    """This process among those of its launch, with its device chosen and its process group there."""
     if "LOCAL_RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Processes()
     import torch

@@ -71,10 +71,9 @@ class RayCluster(Cluster):
     def run(
         self, work: Callable[[ItemT, Devices], None], jobs: Sequence[ClusterJob[ItemT]], variables: Mapping[str, str]
     ) -> Iterator[tuple[ClusterJob[ItemT], BaseException | None]]:
-        """Each job when it has ended, with its error; what would have come after one that failed never begins.
+        """Each job when it has ended, with its error; what comes after one that failed never begins.
 
-        Whoever stops waiting stops the work. A job that no node has the GPUs for is refused before any is sent: it
-        would wait for ever.
+        Whoever stops waiting stops the work. A job that fits no node, which would wait for ever, is refused at once.
         """
         for job in (each for first in jobs for each in first.all_jobs()):
             self._require_node(job)

@@ -80,8 +80,7 @@ def interleaved(
 ) -> Callable[..., Messages]:
     """A `doc_to_messages` that shows each numbered picture where the text names it: `<image 1>` or `<image_1>`.
 
-    A picture that is named twice is shown twice, one that is never named comes first, and a name without a picture
-    stays text. Without this hook lmms-eval puts all images before the text, whatever `<image 2>` an option is.
+    One that is never named comes first, where lmms-eval alone would put all, and a name without a picture is text.
     """
 
     def doc_to_messages(row: Row, lmms_eval_specific_kwargs: Mapping[str, Any] | None = None) -> Messages:
@@ -114,10 +113,9 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def prepare(split: Dataset) -> Dataset:
-    """The split with a `row_number` and with its images still encoded: `open_image` decodes them when asked.
+    """The split with a `row_number`, the only name that every row has, and with its images still encoded.
 
-    One unreadable picture would otherwise end the whole run as soon as lmms-eval touches its row. The number is the
-    only name that every row of every benchmark has.
+    lmms-eval would otherwise end the run at the first picture that is unreadable.
     """
     from datasets import Image as ImageFeature
 
@@ -135,10 +133,7 @@ def image_names(rows: Dataset, column: str) -> list[str]:
 
 
 def open_image(cell: Any) -> Image:
-    """An image column's value as an RGB picture; raises `OSError` or a warning-turned-error for a bad one.
-
-    Transparent pixels become white, as on the page they come from: plain conversion would show black on black.
-    """
+    """An image column's value as an RGB picture, transparent pixels white; raises `OSError` or a warning if bad."""
     from PIL import Image as Pillow
     from PIL import ImageFile
 
@@ -224,10 +219,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def open_gold(answer: str) -> Gold:
-    """The gold of an open question: the one answer, or the first of a list of accepted ones with the others.
-
-    Only a list of quoted strings is a list of answers: `[1, 2]` may be an interval.
-    """
+    """The gold of an open question; a list of quoted strings is one of answers, while `[1, 2]` may be an interval."""
     accepted = read_list(answer) if re.match(r"\s*\[\s*['\"].*\]\s*\Z", answer, re.S) else [answer]
     accepted = [repair_latex(one) for one in accepted if one.strip()]
     return Gold(accepted[0], references=tuple(accepted) if len(accepted) > 1 else ()) if accepted else Gold("")

@@ -22,11 +22,7 @@ from atrl_bench.models.video import read_video
 
 
 class RepeatSampler(lmms):
-    """A model of this process: `pretrained` is `mini`, a folder or a hub id.
-
-    The random numbers of a problem's answers follow from the run seed and the name that our task gives the problem; in
-    a task that is not ours, from its number. So the answers are those of `atrl-bench evaluate` at the same sizes.
-    """
+    """A model of this process, whose answers to our tasks are those of `atrl-bench evaluate` at the same sizes."""
 
     is_simple = False  # requests come as chat messages
     accelerator = None  # lmms-eval would otherwise make one

@@ -45,10 +45,7 @@ LMMS_EVAL_PREFIX = "atrl_"  # of two tasks with one name lmms-eval takes its own
 
 @dataclass(frozen=True)
 class TaskCode:
-    """What a benchmark's Python file says: about one row, and about the number over all of them.
-
-    A function there has the name that it has here, a constant the same in capitals.
-    """
+    """What a benchmark's Python file says, in functions of these names and in constants of the same in capitals."""
 
     columns: tuple[str, ...]  # that the data must have
     process_docs: Callable[[datasets.Dataset], datasets.Dataset]  # from the file's rows to those that all of these take
@@ -111,10 +108,7 @@ class Task(Dataset):
 
     @cached_property
     def version(self) -> str:
-        """What names all that the task's files decide: the number in its file, and that of the hooks it shares.
-
-        Files that are not as they were shipped with that number are somebody's own: their hash stands beside it.
-        """
+        """The number in its file and that of the hooks; files that are not as shipped have their hash beside it."""
         number = f"{self.config['metadata']['version']}.{hooks.VERSION}"
         named = [self.config["process_docs"], *(v for v in self.config.values() if str(v).startswith(FUNCTION))]
         python = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in named)

@@ -139,10 +139,9 @@ def credit_of_cell(
     num_problems: int | None = None,
     answers: Collection[tuple[str, int]] | None = None,
 ) -> dict[tuple[str, int], TokenCredit]:
-    """The credit of a cell's answers: of its first `num_problems` problems, or of `answers` only, if given.
+    """The credit of a cell's answers, or of these, by the model that gave them, remembered under `credit/`.
 
-    It is computed with the model that gave the answers and remembered in the run folder, under `credit/`. Raises
-    `MissingDataError` where that model or the benchmark's rows are not on this machine.
+    Raises `MissingDataError` where that model or the benchmark's rows are not on this machine.
     """
     cell = _cell(store, key)
     problem_ids = {problem.problem_id for problem in store.problems(key)[:num_problems]}

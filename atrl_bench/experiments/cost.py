@@ -258,11 +258,7 @@ def expected_draws(settings: DynamicSampling | None, mixed_fraction: float = MIX
 
 
 def _pair_work(recipe: PreferenceRecipe, profile: Profile) -> Work:
-    """The work on as many pairs as there could be at most.
-
-    A pair is two responses; each goes through the policy forward and backward, through the reference, and once more
-    where there is a credit.
-    """
+    """The work on as many pairs of responses as there could be at most: policy, reference, and once more for credit."""
     num_pairs, responses = most_pairs(recipe, profile)
     counts = ({"responses": responses} if responses else {}) | {"pairs": num_pairs}
     passes = 1 + (recipe.credit.rule != "uniform")
@@ -357,10 +353,7 @@ def answering_needs(
     rates: MachineRates = ASSUMED,
     vllm: bool = False,
 ) -> Needs:
-    """What so many answers to so many problems take, with prompts of so many frames.
-
-    With `vllm` that serves the model. One that a device does not hold is taken to be served by it in any case.
-    """
+    """What so many answers to so many problems take; by vLLM where it serves, or a device does not hold the model."""
     sizes, shape = profile.evaluation, model_shape(profile.model)
     answers, mean = num_problems * num_repeats, min(tokens_per_answer, sizes.max_new_tokens)
     counts = {"answers": answers, "tokens_at_most": answers * sizes.max_new_tokens}

@@ -250,11 +250,7 @@ class TableDefinition(Settings):
         return self.model_copy(update={"rows": kept, "columns": _pick("column", self.columns, columns)})
 
     def as_measured(self, profile: Profile, rates: Mapping[str, float] | None = None) -> TableDefinition:
-        """The table with the profile's name in the label of every row, unless the profile is the paper's.
-
-        A row cut out of its page still says what it is: no label of a small model is that of a large one alone. `rates`
-        are the learning rates that rows were picked at; each stands in its row's label.
-        """
+        """The table with the profile's name in every label, for rows cut out of their page; not of paper's."""
         if rates:
             at_rates = [
                 _labelled(row, f"{row.label}, {rates[row.id]:g}×") if row.id in rates else row for row in self.rows

@@ -278,10 +278,7 @@ def _launch(job: TrainingJob | EvaluationJob, stem: str, devices: Devices, confi
 
 
 def do_part(path: Path) -> None:
-    """Do the part of one process of a launch, `python -m atrl_bench.experiments.jobs FILE`, in the job of a file.
-
-    Of a training only the main process touches the run folder; of an evaluation each process stores what it answers.
-    """
+    """Do the part of one process of a launch; of a training only the main process touches the run folder."""
     job, answered = LAUNCH_SPEC.validate_json(path.read_bytes()), list[str]()
 
     def work() -> None:

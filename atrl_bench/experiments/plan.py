@@ -103,10 +103,7 @@ class Plan:
         return self.seeds[: self.definition.rate_seeds]
 
     def needed(self, rates: Mapping[str, float]) -> tuple[Job, ...]:
-        """The jobs that a run carries out once each row's best rate is known, those of rows at NaN left out.
-
-        Rates that are compared by nothing are trained with the seeds that pick one, and answer no benchmark.
-        """
+        """The jobs to carry out once each row's best rate is known; other rates train the seeds that pick it."""
         return tuple(kept for job in self.due if (kept := self._kept(job, rates.get(job.row.id))) is not None)
 
     def _kept(self, job: Job, best: float | None) -> Job | None:
@@ -165,11 +162,7 @@ def plan_ablation(
     columns: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> Plan:
-    """The jobs of an ablation, or, with `settings`, of these points and what they are compared with.
-
-    A setting is `field=value` or `field=value,value,...`; several settings make every combination. `topk=0.15` keeps
-    that share of the tokens by hard truncation.
-    """
+    """The jobs of an ablation, or of the points that settings make, `field=value,value`, with what these need."""
     if ablation not in list_ablations():
         raise UnknownNameError("ablation", ablation, list_ablations(), next_step="atrl-bench list ablations")
     if not settings:

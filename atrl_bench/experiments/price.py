@@ -205,14 +205,13 @@ class Price(Record):
         on_gpus = any(cost.needs.gpus for cost in self.trainings)
         head = ("GPUs", "GPU-hours", "hours", "disk GB") if on_gpus else ("hours",)
         rows = []
-        for row, seed, state, needs in ((cost.row, cost.seed, cost.state, cost.needs) for cost in self.trainings):
-            cells: tuple[str, ...]
+        for cost in self.trainings:
+            needs, of = cost.needs, {"hours": f"{cost.needs.minutes:.1f} min" if cost.needs.minutes else ""}
             if needs.gpus:
-                numbers = f"{needs.gpu_hours:,.0f}", f"{needs.hours:,.0f}", f"{needs.checkpoint_gb:.0f}"
-                cells = (f"{needs.gpus} x {needs.gb_per_gpu:.0f} GB", *numbers)
-            else:
-                cells = tuple(f"{needs.minutes:.1f} min" if name == "hours" and needs.minutes else "" for name in head)
-            rows.append((row, str(seed), *cells, state if needs.is_known else "size not known"))
+                of = {"GPUs": f"{needs.gpus} x {needs.gb_per_gpu:.0f} GB", "GPU-hours": f"{needs.gpu_hours:,.0f}"}
+                of |= {"hours": f"{needs.hours:,.0f}", "disk GB": f"{needs.checkpoint_gb:.0f}"}
+            state = cost.state if needs.is_known else "size not known"
+            rows.append((cost.row, str(cost.seed), *(of.get(name, "") for name in head), state))
         yield ""
         yield Rows(rows, (f"{self.noun.title()}s", "seed", *head, ""), right=range(1, len(head) + 2), indent=0)
         if any(cost.needs.sampler == "vLLM" for cost in self.trainings):
@@ -223,11 +222,10 @@ class Price(Record):
             return
         rows: dict[str, tuple[str, ...]] = {}
         for cost in self.cells:
-            needs = cost.needs
+            needs, source = cost.needs, cost.dataset.removeprefix(f"{self.run_dir.root}/")
             time = f"{needs.minutes:.1f} min" if needs.minutes else f"{needs.gpu_hours:,.1f}"
-            source = cost.dataset.removeprefix(f"{self.run_dir.root}/")
-            answers = f"{needs.counts['answers']:,}"
-            rows.setdefault(cost.column, (cost.column, answers, time if needs.is_known else "not known", source))
+            time = time if needs.is_known else "not known"
+            rows.setdefault(cost.column, (cost.column, f"{needs.counts['answers']:,}", time, source))
         per = "time" if any(cost.needs.minutes for cost in self.cells) else "GPU-hours"
         yield ""
         yield Rows(list(rows.values()), ("Evaluations, of each row", "answers", per, "from"), right=(1, 2), indent=0)

@@ -145,10 +145,7 @@ def duration(seconds: float) -> str:
 
 
 class Watch:
-    """Live progress of a running command: bars on a terminal, one line every few seconds elsewhere.
-
-    A thread reads the heartbeats that the work writes to the store, in this process or in others.
-    """
+    """Live progress of a running command, by the heartbeats in its store: bars on a terminal, else lines."""
 
     def __init__(
         self, store: Store, num_jobs: int, num_workers: int = 1, *, noun: str = "rows", quiet: bool = False
@@ -252,10 +249,7 @@ class Watch:
 
 
 def _row_seconds(took: Sequence[float], trainings: Sequence[float | None]) -> float | None:
-    """How long a row takes: as long as the finished ones took.
-
-    While these are few they may be ones that train nothing; then no less than the trainings that run now will take.
-    """
+    """As long as the finished ones took; while these are few, no less than the trainings that run now will take."""
     expected = [seconds for seconds in trainings if seconds is not None]
     if len(took) >= ENOUGH_ROWS or not expected:
         return fmean(took) if took else None

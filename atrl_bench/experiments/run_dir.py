@@ -43,11 +43,7 @@ PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis"
 
 @dataclass(frozen=True)
 class RunDir:
-    """A run folder under one profile; `given_data` is the user's own `--data-dir`, `judge` decides beside the rules.
-
-    `report_to` names the trackers that its trainings report to; `engine` answers in place of this process;
-    `checkpoint_store` keeps its finished checkpoints beside the folder itself.
-    """
+    """A run folder under one profile; `given_data` is the user's own `--data-dir`, `engine` answers in its place."""
 
     root: Path
     profile: Profile

@@ -77,17 +77,13 @@ def endpoint_of(server: ModelServer) -> EndpointConfig:
 
 
 def _require_same_reading(server: ModelServer, ref: ModelRef, sizes: EvaluationSizes) -> None:
-    """Raise `EndpointError` for a server that makes other tokens of words and images than this process would.
-
-    It is shown an image above the bound on pixels and one below: a template or bound that did not reach it shows in
-    the number of tokens.
-    """
+    """Raise `EndpointError` where the server makes another number of tokens of words and images than this process."""
     from PIL import Image
     from transformers import AutoProcessor
 
     if not (ref.folder / "preprocessor_config.json").is_file() and not (ref.folder / "processor_config.json").is_file():
         return  # a judge, which sees no images
-    side = int((2 * sizes.max_pixels) ** 0.5)
+    side = int((2 * sizes.max_pixels) ** 0.5)  # above the bound on pixels, and one below: whether the bounds reached it
     images = [Image.new("RGB", (side, side), "white"), Image.new("RGB", (28, 28), "white")]
     content: list[dict[str, Any]] = [{"type": "image", "url": image} for image in images]
     prompt = Prompt("reading", [{"role": "user", "content": [*content, {"type": "text", "text": "Read."}]}], images)
