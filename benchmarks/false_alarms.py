@@ -23,8 +23,7 @@ from scipy.special import expit
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.definition import load_table
-from atrl_bench.experiments.plan import EVALUATION_SEED, Job, Plan, best_rates, plan_definition
-from atrl_bench.experiments.rates import PICKED_BY
+from atrl_bench.experiments.plan import EVALUATION_SEED, PICKED_BY, Job, Plan, best_rates, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import load_profile

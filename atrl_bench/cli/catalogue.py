@@ -14,7 +14,7 @@ from atrl_bench.data.dataset import is_here
 from atrl_bench.data.layout import holding
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
-from atrl_bench.experiments.definition import RowDefinition, list_tables, load_table
+from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.experiments.sweep import list_sweeps, load_sweep
 from atrl_bench.lab.signal.tables import list_signal_tables, load_signal_table
 from atrl_bench.mini import CODE_WORDS
@@ -77,14 +77,12 @@ def _tasks(data_dir: Path | None) -> dict[str, Entry]:
 
 
 def read_rows(table: str) -> Catalogue:
-    return Catalogue({f"rows of {table}": {row.id: _row_line(row) for row in load_table(table).rows}})
-
-
-def _row_line(row: RowDefinition) -> str:
-    if row.recipe is None:
+    lines: dict[str, Entry] = {}
+    for row in load_table(table).rows:
         served = f"served as {row.served}" if row.served else "the base model, untrained"
-        return f"{row.label}: {row.not_measured or served}"
-    return f"{row.label}: recipe {row.recipe}, credit {row.credit.rule}"
+        trained = f"recipe {row.recipe}, credit {row.credit.rule}" if row.recipe else ""
+        lines[row.id] = f"{row.label}: {trained or row.not_measured or served}"
+    return Catalogue({f"rows of {table}": lines})
 
 
 def _rules() -> dict[str, Entry]:

@@ -7,8 +7,16 @@ from typing import Annotated, Literal
 
 from typer import Argument, BadParameter, Option, echo
 
-from atrl_bench.cli import completion
-from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, allow_code, names_of, with_options
+from atrl_bench.cli.options import (
+    PAPERS_JUDGE,
+    JudgeModel,
+    Options,
+    allow_code,
+    complete_row_models,
+    complete_tasks,
+    names_of,
+    with_options,
+)
 from atrl_bench.cli.printing import show
 from atrl_bench.cli.start import starts_here
 
@@ -53,7 +61,7 @@ def judge(
 def evaluate(
     options: Options,
     model: Annotated[str, Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
-    tasks: Annotated[str, Option(help=TASKS, autocompletion=completion.tasks)],
+    tasks: Annotated[str, Option(help=TASKS, autocompletion=complete_tasks)],
     repeats: Annotated[int | None, Option(min=1, help="N of Mean@N; default: the profile's")] = None,
     limit: Annotated[int | None, Option(min=1, help="only the first problems of each task")] = None,
     frames: Annotated[int | None, Option(min=2, help="frames of a video; the paper: 16, 32, 64")] = None,
@@ -112,13 +120,13 @@ def compare(
     a: Annotated[
         str,
         Argument(
-            help="TABLE:ROW[:SEED], a model as for `evaluate`, or a cell's key", autocompletion=completion.row_models
+            help="TABLE:ROW[:SEED], a model as for `evaluate`, or a cell's key", autocompletion=complete_row_models
         ),
     ],
-    b: Annotated[str, Argument(help="what it is compared with", autocompletion=completion.row_models)],
+    b: Annotated[str, Argument(help="what it is compared with", autocompletion=complete_row_models)],
     task: Annotated[
         str | None,
-        Option(help="tasks that both answered; default: those of a row's table", autocompletion=completion.tasks),
+        Option(help="tasks that both answered; default: those of a row's table", autocompletion=complete_tasks),
     ] = None,
     metric: Annotated[str | None, Option(help="such as acc@1,mean@8; default: each benchmark's own")] = None,
 ) -> None:

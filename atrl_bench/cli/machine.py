@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Exit, Option, echo
 
-from atrl_bench.cli import completion
-from atrl_bench.cli.options import Options, with_options
+from atrl_bench.cli.options import Options, complete_tables, with_options
 from atrl_bench.cli.printing import show
 
 if TYPE_CHECKING:
@@ -46,9 +45,7 @@ def doctor(
     from atrl_bench.experiments.doctor import doctor as examine
 
     diagnosis = examine(options.run_dir())
-    show(diagnosis, options.as_json)
-    if not diagnosis.is_healthy:
-        raise Exit(1)
+    show(diagnosis, options.as_json, failed=not diagnosis.is_healthy)
 
 
 def _check_gpu(options: Options, size: str) -> None:
@@ -68,8 +65,7 @@ def _check_gpu(options: Options, size: str) -> None:
     check = gpu_check(size)
     paths = write_gpu_check(check, options.out or Path("runs") / (options.profile or usual[size]))
     show(check, options.as_json)
-    if not options.as_json:
-        echo("\n".join(f"Wrote {path}" for path in paths))
+    options.say("\n".join(f"Wrote {path}" for path in paths))
     if check.failures:
         raise Exit(1)
 
@@ -105,8 +101,7 @@ def fetch(
     from atrl_bench.experiments import fetch as stock
 
     def announce(item: StockItem) -> None:
-        if not options.as_json:
-            echo(f"Fetching {item.kind} {item.name} ...")
+        options.say(f"Fetching {item.kind} {item.name} ...")
 
     run_dir = options.run_dir()
     listed = stock.take_stock(name, run_dir, update=update)
@@ -115,9 +110,7 @@ def fetch(
             show(replace(listed, next=""), as_json=False)
             echo("")
         listed = stock.fetch(listed, run_dir, announce)
-    show(listed, options.as_json)
-    if not options.dry_run and not listed.is_complete:
-        raise Exit(1)
+    show(listed, options.as_json, failed=not (options.dry_run or listed.is_complete))
 
 
 @with_options("profile", "out", "gpus", "dry_run", "as_json")
@@ -144,23 +137,17 @@ def serve(
         command = serve_command("vllm", ref.folder, ref.name, flags_for(ref, run_dir, devices), port or 8000)
         show({"command": command}, options.as_json, text=shlex.join(command))
         return
-    if not options.as_json:
-        echo(f"Starting vLLM {find_vllm().version} for {model}.")
+    options.say(f"Starting vLLM {find_vllm().version} for {model}.")
     try:
-        signal.signal(signal.SIGTERM, _interrupt)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         with serving(model, run_dir, devices, f"serve {model}", port=port, seconds=seconds) as server:
             ready = {"model": server.name, "base_url": server.base_url, "log": server.log}
             show(ready, options.as_json, text=f"Serving {server.name} at {server.base_url}\nLog: {server.log}")
-            if not options.as_json:
-                echo("Ctrl-C stops it.")
+            options.say("Ctrl-C stops it.")
             server.process.wait()
             raise server.died()
     except KeyboardInterrupt:
         echo(f"Stopped serving {model}.", err=options.as_json)
-
-
-def _interrupt(*_: Any) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 @with_options("data_dir", "as_json")
@@ -170,7 +157,7 @@ def list_(
         str | None,
         Argument(help="tables, ablations, figures, recipes, sweeps, tasks, rules, profiles, or rows TABLE"),
     ] = None,
-    table: Annotated[str | None, Argument(help="with rows: of which table", autocompletion=completion.tables)] = None,
+    table: Annotated[str | None, Argument(help="with rows: of which table", autocompletion=complete_tables)] = None,
 ) -> None:
     """List what there is: tables, rows, figures, recipes, tasks, rules and more."""
     from atrl_bench.cli.catalogue import read, read_rows

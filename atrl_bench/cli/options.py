@@ -9,16 +9,14 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import BadParameter, Option, echo
-
-from atrl_bench.cli import completion
+from typer import BadParameter, Context, Option, echo
 
 if TYPE_CHECKING:
     from atrl_bench.engines.devices import Cluster, Machine
@@ -34,15 +32,66 @@ PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
 JudgeModel = Annotated[str, Option(help="model name at that URL")]
 
 
+# What a shell offers after Tab, at once; of several names with commas between, the last is completed.
+
+
+def complete_tables(incomplete: str) -> list[str]:
+    from atrl_bench.experiments.definition import list_tables
+    from atrl_bench.lab.signal.tables import list_signal_tables
+
+    return _matching(incomplete, ["all", *list_tables(), *list_signal_tables()])
+
+
+def complete_rows(context: Context, incomplete: str) -> list[str]:
+    from atrl_bench.experiments.definition import list_tables, load_table
+
+    # An option that waits for its value leaves the line unparsed: its words are then all among the arguments.
+    names = [str(value) for value in (*context.params.values(), *context.args) if value in list_tables()]
+    return _matching(incomplete, [row.id for name in names[:1] for row in load_table(name).rows])
+
+
+def complete_tasks(incomplete: str) -> list[str]:
+    from atrl_bench.evaluation.tasks import list_suites, list_tasks
+
+    return _matching(incomplete, [*(task.name for task in list_tasks()), *(suite.name for suite in list_suites())])
+
+
+def complete_recipes(incomplete: str) -> list[str]:
+    from atrl_bench.training.recipe import list_recipes
+
+    return _matching(incomplete, list_recipes())
+
+
+def complete_profiles(incomplete: str) -> list[str]:
+    from atrl_bench.profiles import list_profiles
+
+    return _matching(incomplete, list_profiles())
+
+
+def complete_row_models(incomplete: str) -> list[str]:
+    """Tables, and behind a table's name and a colon its rows."""
+    from atrl_bench.experiments.definition import list_tables, load_table
+
+    table, colon, _ = incomplete.partition(":")
+    if colon and table in list_tables():
+        return _matching(incomplete, [f"{table}:{row.id}" for row in load_table(table).rows])
+    return _matching(incomplete, [f"{name}:" for name in list_tables()])
+
+
+def _matching(incomplete: str, names: Iterable[str]) -> list[str]:
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
+
+
 @dataclass(frozen=True)
 class Options:
     """The shared options in the order in which `--help` lists them; those that a verb does not have are unset."""
 
     profile: Annotated[
         str | None,
-        Option(help="mini (the default), smoke, paper, or your own: PATH.yaml", autocompletion=completion.profiles),
+        Option(help="mini (the default), smoke, paper, or your own: PATH.yaml", autocompletion=complete_profiles),
     ] = None
-    rows: Annotated[str | None, Option(help="only these rows: A,B,...", autocompletion=completion.rows)] = None
+    rows: Annotated[str | None, Option(help="only these rows: A,B,...", autocompletion=complete_rows)] = None
     rollouts: Annotated[
         str | None, Option(help="sampler: local, vllm, verl or a server URL; default: this run folder's last choice")
     ] = None
@@ -93,6 +142,10 @@ class Options:
         profile = load_profile(self.profile or "mini")
         profile = profile if self.rollouts is None else profile.sampled_by(self.rollouts)
         return profile.model_copy(update={"model": model}) if model else profile
+
+    def say(self, text: str) -> None:
+        if not self.as_json:
+            echo(text)
 
     def run_dir(self, *, model: str | None = None, quiet: bool = False, price_in: PriceIn | None = None) -> RunDir:
         from atrl_bench.data.repository import keep_listings_in

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 GAP = "  "  # between two columns
 
 
-def show(content: Any, as_json: bool, *, text: str | None = None) -> None:
-    """Print a record or plain values: for a program, or for a person, who may get another `text`."""
+def show(content: Any, as_json: bool, *, text: str | None = None, failed: object = False) -> None:
+    """Print a record or plain values, for a person perhaps another `text`; the command ends with 1 if it `failed`."""
     if as_json:
         document = content.document() if isinstance(content, Record) else plain(content)
         typer.echo(json.dumps(document, indent=2, sort_keys=True, default=str))
@@ -31,6 +31,8 @@ def show(content: Any, as_json: bool, *, text: str | None = None) -> None:
 
         # A line that is longer is left to the terminal: what is copied from it has no break in it.
         Console(highlight=False).print(Text("\n").join(_lines(content)), soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
 
 
 def yaml_text(content: Any) -> str:
@@ -76,11 +78,8 @@ def _row_lines(block: Rows) -> Iterator[Text]:
         if len(row) - 1 in block.right:
             lines = [first + cells[-1]]
         elif block.cut:
-            lines = [(first + _cut(row[-1], WIDTH - cell_len(first))).rstrip()]
+            width, last = WIDTH - cell_len(first), row[-1]
+            lines = [(first + (last if len(last) <= width else last[: width - 1].rstrip() + "…")).rstrip()]
         else:
             lines = folded(row[-1], first=first, rest=" " * cell_len(first))
         yield from (Text(line, "bold" if row is rows[0] else "") for line in lines)
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1].rstrip() + "…"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
 from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, names_of, with_options
 from atrl_bench.cli.printing import show
@@ -105,6 +105,4 @@ def verify(
     from atrl_bench.report.verify import verify as look
 
     verification = look(options.run_dir(quiet=True), repair=repair)
-    show(verification, options.as_json)
-    if not verification.is_whole:
-        raise Exit(1)
+    show(verification, options.as_json, failed=not verification.is_whole)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Exit, Option, echo
 
-from atrl_bench.cli import completion
-from atrl_bench.cli.options import Options, allow_code, seeds_of, with_options
+from atrl_bench.cli.options import Options, allow_code, complete_tables, seeds_of, with_options
 from atrl_bench.cli.printing import show
 from atrl_bench.cli.start import starts_here
 
@@ -22,7 +21,7 @@ TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "compared_at", "out"
 RUN = (*TABLE, "jobs", "gpus", "processes", "on", "serve", "checkpoints", "report_to", "allow_code", "dry_run", "yes")
 ALL, SELECTION = "all tables at once", ("rows", "columns", "compared_at")
 TableArgument = Annotated[
-    str, Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=completion.tables)
+    str, Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=complete_tables)
 ]
 
 
@@ -153,8 +152,6 @@ def _run(planned: Plan, options: Options) -> None:
 
     result = run(planned, options.where, jobs=options.jobs, quiet=options.as_json)
     _show_table(result, options)
-    if result.failures:
-        raise Exit(1)
 
 
 def _is_of_signals(table: str, options: Options) -> bool:
@@ -175,8 +172,6 @@ def _run_signals(table: str, options: Options) -> None:
         return
     result = run_signals(table, run_dir, quiet=options.as_json)
     _show_table(result, options)
-    if result.failures:
-        raise Exit(1)
 
 
 def _run_all(options: Options) -> None:
@@ -187,9 +182,7 @@ def _run_all(options: Options) -> None:
 
     seeds, quiet = seeds_of(options.seeds), options.as_json
     result = run_all(price.run_dir, options.where, seeds=seeds, jobs=options.jobs, quiet=quiet)
-    show(result, options.as_json)
-    if result.has_failures:
-        raise Exit(1)
+    show(result, options.as_json, failed=result.has_failures)
 
 
 def _show_table(result: TableRun, options: Options) -> None:
@@ -200,6 +193,8 @@ def _show_table(result: TableRun, options: Options) -> None:
     else:
         print_table(result.table)
         show(result, as_json=False)
+    if result.failures:
+        raise Exit(1)
 
 
 def _price_of_all(options: Options) -> Price:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from atrl_bench.cli import completion
-from atrl_bench.cli.options import Options, names_of, with_options
+from atrl_bench.cli.options import Options, complete_recipes, names_of, with_options
 from atrl_bench.cli.printing import show, yaml_text
 from atrl_bench.cli.start import require_consent, starts_here
 
@@ -28,7 +27,7 @@ def train(
         str,
         Argument(
             help="a recipe of `atrl-bench list recipes`, or the path of its YAML file",
-            autocompletion=completion.recipes,
+            autocompletion=complete_recipes,
         ),
     ],
     credit: Annotated[str | None, Option(help="a credit rule of `atrl-bench list rules`")] = None,
@@ -130,7 +129,7 @@ def signal(
     model: Annotated[str | None, Argument(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
     recipe: Annotated[
         str,
-        Option(help="whose training set and loss; without its KL term", autocompletion=completion.recipes),
+        Option(help="whose training set and loss; without its KL term", autocompletion=complete_recipes),
     ] = "grpo",
     data: Annotated[str | None, Option(help="training set; default: the recipe's")] = None,
     rules: Annotated[

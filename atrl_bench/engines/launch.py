@@ -1,8 +1,7 @@
 """One piece of work over several processes, started by accelerate; all die with the process that waits for them.
 
 `run` starts `python -m atrl_bench.engines.launch`, which becomes accelerate's launcher, which starts `python -m MODULE`
-once for each device. MODULE does its part inside `rank`: the first process that fails writes down why, and that is what
-`run` raises.
+once for each device. MODULE does its part inside `rank`: the first that fails writes down why, which `run` raises.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One model on one benchmark: answered, graded and stored, as often as it takes until everything is there.
 
-What is stored stays: the same call again does only what is missing, and a finished cell is recognised without loading
-anything.
+What is stored stays: the same call again does only what is missing, and loads nothing for a finished cell.
 """
 
 from __future__ import annotations

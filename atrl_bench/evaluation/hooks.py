@@ -1,9 +1,7 @@
 """What every task of `tasks/` shares: from a benchmark's row to lmms-eval's hooks, and back to one verdict.
 
-A task module says five things about a row: `problem_id`, `group` (the cluster its standard error is taken over),
-`question`, `gold` and `images` (pictures, or the path of a video). `hooks` turns them into the functions that
-lmms-eval calls, so that `lmms-eval --include_path tasks` and our own runner see the same prompt and the same verdict.
-Its metrics average over all repeats of a problem; lmms-eval's default filter would score the first and drop the others.
+`hooks` turns what a task module says of a row into the functions that lmms-eval calls, so that both runners see
+one prompt and one verdict. Its metrics average over all repeats; lmms-eval's default would score the first alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The loop of an evaluation: each problem gets the answers that are missing, and each answer is kept as it arrives.
 
 Problems of similar length go into one batch, all their repeats together. The plan of batches depends on the whole task
-and never on what has been answered, so a resumed run repeats the batches of the interrupted one; and so several
-processes may share it out among themselves, each taking every n-th batch. A server is asked about many problems at a
-time instead, one request each.
+and never on what has been answered, so a resumed run repeats the batches of the interrupted one, and several processes
+may each take every n-th. A server is asked about many problems at a time instead, one request each.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ again; what cannot be fetched is named with the reason and does not keep the res
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -217,15 +217,9 @@ def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:
         except AtrlBenchError as error:
             item = _missing(StockItem(*need, MISSING), error)
         items.append(item)
-    stock = Stock(
-        name,
-        run_dir.profile.name,
-        tuple(items),
-        bytes_to_fetch=sum(absent.values()),
-        bytes_unpacked=sum(size for (_, file), size in absent.items() if file.endswith(ENDINGS)),
-        next="",
-    )
-    return replace(stock, next=_next_command(stock, run_dir))
+    unpacked = sum(size for (_, file), size in absent.items() if file.endswith(ENDINGS))
+    following = _next_command(name, items, run_dir)
+    return Stock(name, run_dir.profile.name, tuple(items), sum(absent.values()), unpacked, following)
 
 
 def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -> Stock:
@@ -240,8 +234,8 @@ def fetch(stock: Stock, run_dir: RunDir, on_item: Callable[[StockItem], None]) -
                 failures[item.kind, item.name] = error
     now = take_stock(stock.name, run_dir)
     at = [(item, failures.get((item.kind, item.name))) for item in now.items]
-    now = replace(now, items=tuple(_missing(item, error) if error else item for item, error in at))
-    return replace(now, next=_next_command(now, run_dir))
+    items = tuple(_missing(item, error) if error else item for item, error in at)
+    return replace(now, items=items, next=_next_command(stock.name, items, run_dir))
 
 
 def _stock_item(need: Need, run_dir: RunDir) -> tuple[StockItem, dict[tuple[Repository, str], int]]:
@@ -280,15 +274,15 @@ def _update(need: Need) -> None:
         forget_layout(need.dataset)
 
 
-def _next_command(stock: Stock, run_dir: RunDir) -> str:
-    if not stock.is_complete:
-        return f"atrl-bench fetch {stock.name} {run_dir.options}"
-    if stock.name == ALL or stock.name in list_tables():
-        return f"atrl-bench run-table {stock.name} {run_dir.options}"
-    if stock.name in TRAINING_SETS:
-        return f"atrl-bench train grpo --set data={stock.name} {run_dir.options}"
-    is_model = any(item.kind == "model" for item in stock.items)
-    model, tasks = (stock.name, "geoqa_test") if is_model else (run_dir.profile.model, stock.name)
+def _next_command(name: str, items: Sequence[StockItem], run_dir: RunDir) -> str:
+    if any(item.state != HERE for item in items):
+        return f"atrl-bench fetch {name} {run_dir.options}"
+    if name == ALL or name in list_tables():
+        return f"atrl-bench run-table {name} {run_dir.options}"
+    if name in TRAINING_SETS:
+        return f"atrl-bench train grpo --set data={name} {run_dir.options}"
+    is_model = any(item.kind == MODEL for item in items)
+    model, tasks = (name, "geoqa_test") if is_model else (run_dir.profile.model, name)
     return f"atrl-bench evaluate {model} --tasks {tasks} {run_dir.options}"
 
 

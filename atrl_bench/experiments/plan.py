@@ -1,6 +1,13 @@
 """What a table needs: which rows to train, which columns to evaluate, and the keys under which the store has them.
 
 A job is one row under one training seed. Nothing here loads a model; the store is read only for the state of a cell.
+
+Learning-rate control: a row may be trained at several rates, and compared at the one that suits it. Weights on few
+tokens multiply their step, so that at one rate for all a rule may win as another learning rate would. A row's rate is
+picked by the accuracy of the answers sampled in the second half of the training, mean over seeds: it is the quantity
+that training raises, taken on training problems before the update on them, and no test problem decides anything. Over
+the whole training a rate wins that learns fast and ends worse; the last few rollouts are few answers. Of equal rates
+the smallest is kept.
 """
 
 from __future__ import annotations
@@ -27,19 +34,23 @@ from atrl_bench.experiments.definition import (
     list_ablations,
     load_table,
 )
-from atrl_bench.experiments.rates import PROFILES_OWN, at_rate, best_rate, rate_text, rates_of, with_checks
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.local import TrainedModel, model_ref
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
-from atrl_bench.training.recipe import Recipe, first_stage
+from atrl_bench.training.recipe import Recipe, RolloutRecipe, first_stage
 from atrl_bench.training.run_spec import run_spec
 
 # Every row answers the same questions with the same prompts and the same random numbers, whatever seed it was trained
 # with: differences between rows are then paired.
 EVALUATION_SEED = 0
+PICKED_BY = "late accuracy"  # of a training run's summary
+PROFILES_OWN = 1.0
+NUM_CHECKS = 4  # in a run
+
+RunsByRate = Mapping[float, Sequence[Run]]
 
 
 class Evaluation(NamedTuple):
@@ -316,3 +327,40 @@ def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
 def trained_model(run_key: str, store: Store) -> TrainedModel | None:
     run = store.run(run_key)
     return TrainedModel(Path(run.checkpoint).name, run.digest) if run is not None and run.state == "done" else None
+
+
+def rates_of(recipe: Recipe, rates: Sequence[float]) -> Sequence[float]:
+    """The rates that a recipe is trained at: the profile's own alone where nothing is sampled to pick by."""
+    return rates if isinstance(recipe, RolloutRecipe) else (PROFILES_OWN,)
+
+
+def at_rate(recipe: Recipe, profile: Profile, rate: float) -> Recipe:
+    if rate == PROFILES_OWN:
+        return recipe
+    learning_rate = rate * recipe.sizes(profile).learning_rate
+    return recipe.model_copy(update={"overrides": {**recipe.overrides_under(profile), "learning_rate": learning_rate}})
+
+
+def with_checks(recipe: Recipe, profile: Profile) -> Recipe:
+    """The recipe with checks of its policy on the way; they do not affect training or its key."""
+    if not isinstance(recipe, RolloutRecipe):
+        return recipe
+    return recipe.model_copy(update={"overrides": {**recipe.overrides_under(profile), "checks": NUM_CHECKS}})
+
+
+def best_rate(runs: RunsByRate, num_seeds: int) -> float | None:
+    """The rate with the highest accuracy late in training; None until every seed of every rate is trained."""
+    accuracies = {rate: training_accuracy(of_rate, num_seeds) for rate, of_rate in sorted(runs.items())}
+    if not accuracies or None in accuracies.values():
+        return None
+    return max(accuracies, key=lambda rate: accuracies[rate] or 0.0)
+
+
+def training_accuracy(runs: Sequence[Run], num_seeds: int) -> float | None:
+    """The mean over seeds of what picks a rate; None until every seed is trained."""
+    values = [run.summary[PICKED_BY] for run in runs if run.state == "done" and PICKED_BY in run.summary]
+    return sum(values) / len(values) if len(values) >= num_seeds else None
+
+
+def rate_text(rate: float) -> str:
+    return f"{rate:g}× rate"

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from atrl_bench.experiments.definition import AVERAGE, NOTHING_PRINTED, PrintedScores, RowDefinition, TableDefinition
-from atrl_bench.experiments.plan import Plan, cell_keys, runs_by_rate
-from atrl_bench.experiments.rates import rate_text
+from atrl_bench.experiments.plan import Plan, cell_keys, rate_text, runs_by_rate
 from atrl_bench.models.bases import list_bases
 from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile

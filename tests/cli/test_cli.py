@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from atrl_bench import __version__, cli
-from atrl_bench.cli import completion, options
+from atrl_bench.cli import options
 from atrl_bench.sandbox.isolation import PERMISSION, is_permitted
 
 
@@ -192,10 +192,10 @@ def test_rows_of_a_table_are_listed_and_each_verb_has_a_short_help(tmp_path):
 
 
 def test_a_shell_completes_tables_rows_tasks_and_profiles():
-    assert "main_7b" in completion.tables("main_7")
-    assert "main_7b:grpo_atrl" in completion.row_models("main_7b:grpo_a")
-    assert "geoqa_test,mathvision_testmini" in completion.tasks("geoqa_test,mathvision_t")
-    assert completion.profiles("sm") == ["smoke"]
+    assert "main_7b" in options.complete_tables("main_7")
+    assert "main_7b:grpo_atrl" in options.complete_row_models("main_7b:grpo_a")
+    assert "geoqa_test,mathvision_testmini" in options.complete_tasks("geoqa_test,mathvision_t")
+    assert options.complete_profiles("sm") == ["smoke"]
     environment = {"_ATRL_BENCH_COMPLETE": "complete_bash", "COMP_CWORD": "4"}
     environment["COMP_WORDS"] = "atrl-bench run-table main_7b --rows zero_shot,grpo_a"
     program = "from atrl_bench.cli import app; app(prog_name='atrl-bench')"

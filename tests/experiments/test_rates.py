@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.experiments.jobs import is_done, job_of_row
-from atrl_bench.experiments.plan import best_rates, plan_table
+from atrl_bench.experiments.plan import PICKED_BY, at_rate, best_rate, best_rates, plan_table
 from atrl_bench.experiments.price import price_of
-from atrl_bench.experiments.rates import PICKED_BY, at_rate, best_rate
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Run, Store
