@@ -180,8 +180,9 @@ def native(name: str, code: str, fix: str) -> Check:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment, check=False)
     except subprocess.TimeoutExpired:
         return Check(name, "missing", f"not within {SECONDS} s", fix)
-    last = [*tried.stderr.strip().splitlines(), ""][-1] or f"the process ended with {tried.returncode}"
-    return Check.of(name, tried.returncode == 0, "yes" if tried.returncode == 0 else last, fix)
+    lines = tried.stderr.strip().splitlines() or [f"the process ended with {tried.returncode}"]
+    is_fine = tried.returncode == 0
+    return Check.of(name, is_fine, "yes" if is_fine else lines[-1], fix)
 
 
 def gpu(profile: Profile) -> Iterator[Check]:
