@@ -30,7 +30,7 @@ from atrl_bench.grading.judge.calibration import CALIBRATION_SET
 from atrl_bench.grading.judge.prompt import judge_messages
 from atrl_bench.results.shared_store import SharedStore
 
-pytest_plugins = ["needs", "table_fixtures"]
+pytest_plugins = ["fake_backend", "needs", "table_fixtures"]
 # The first example may import what is slow to import, and a busy machine is slow with any.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from atrl_bench import cli
-from atrl_bench.cli import options, start
+from atrl_bench.cli import start
 from atrl_bench.engines import devices
 from atrl_bench.experiments import memory_check, plan
 from atrl_bench.experiments.cost import Needs
@@ -147,9 +147,6 @@ def test_what_was_measured_on_a_gpu_replaces_the_assumed_rates(tmp_path, atrl_be
     assert "2 of 9 rates measured on NVIDIA H100, the others assumed" in " ".join(out.split())
 
 
-# The default
-
-
 def test_mini_is_the_default_where_there_are_gpus_too_and_one_line_says_what_paper_takes(atrl_bench, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # trainings of other tests set it
     monkeypatch.setattr(devices, "_num_gpus", lambda root: 8)
@@ -166,7 +163,3 @@ def test_without_a_gpu_the_line_says_what_paper_is_for(atrl_bench, monkeypatch):
     monkeypatch.setattr(devices, "_num_gpus", lambda root: 0)
     _, out, _ = atrl_bench("plan", "bias_correction")
     assert out.splitlines()[1] == "The paper's own sizes, for GPUs: --profile paper"
-
-
-def test_the_default_needs_no_torch(monkeypatch):
-    assert options.Options(as_json=True).load_profile().name == "mini"

@@ -72,9 +72,6 @@ def test_an_error_comes_back_as_the_one_it_was_and_says_what_to_do():
     assert "Did you mean atrl?" in str(error)
 
 
-# Which job gets which GPUs, and when
-
-
 def placed(placement: Placement[str]) -> dict[str, str]:
     """Return what fits now, by name, with its GPUs."""
     found = {}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from fake_backend import picture, write_geoqa
 
 from atrl_bench.errors import EndpointError, InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation import cell_spec as cell_spec_module
@@ -26,47 +23,6 @@ from atrl_bench.sandbox.isolation import NOT_PERMITTED, PERMISSION
 
 PROFILE = load_profile("smoke")
 NUM_REPEATS = PROFILE.evaluation.num_repeats
-
-
-class FakeBackend:
-    """Answers every prompt with its repeat number in a box, and counts."""
-
-    def __init__(self) -> None:
-        self.asked: Counter[tuple[str, int]] = Counter()
-
-    def generate(self, prompts, repeats, sampling):
-        self.asked.update(
-            (prompt.problem_id, repeat) for prompt, all_ in zip(prompts, repeats, strict=True) for repeat in all_
-        )
-        return [
-            [Response(p.problem_id, repeat, "hash", f"\\boxed{{{repeat}}}", 3, 0.0, False) for repeat in all_]
-            for p, all_ in zip(prompts, repeats, strict=True)
-        ]
-
-
-@pytest.fixture
-def backend(monkeypatch) -> FakeBackend:
-    fake = FakeBackend()
-    monkeypatch.setattr(local, "load", lambda *_, **__: fake)
-    return fake
-
-
-def picture() -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (56, 56), "white").save(buffer, format="PNG")
-    return buffer.getvalue()
-
-
-def write_geoqa(folder: Path, images: list[bytes]) -> Path:
-    """A GeoQA file whose n-th row has the n-th image and the answer 0."""
-    (folder / "geoqa").mkdir(parents=True)
-    rows = {
-        "question": [f"Question {place}" for place in range(len(images))],
-        "ground_truth": ["0"] * len(images),
-        "image": [{"bytes": image, "path": None} for image in images],
-    }
-    pq.write_table(pa.table(rows), folder / "geoqa" / "test.parquet")
-    return folder
 
 
 def content(store: Store, key: str) -> list:

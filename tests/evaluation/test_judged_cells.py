@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import asdict, replace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from fake_backend import picture, write_geoqa
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.evaluation.cell import evaluate
@@ -16,51 +13,20 @@ from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.grading.judge.agreement import Agreement, opinion_keys
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET, CalibrationReport, Passed
 from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
-from atrl_bench.models import local
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.records import Response
 
 PROFILE = load_profile("smoke")
 NUM_PROBLEMS, NUM_REPEATS = 20, 4
 
 
-class FakeBackend:
-    """Answers every prompt with its repeat number in a box; the gold answer is 0."""
-
-    def __init__(self) -> None:
-        self.num_asked = 0
-
-    def generate(self, prompts, repeats, sampling):
-        self.num_asked += sum(map(len, repeats))
-        return [
-            [Response(p.problem_id, repeat, "hash", f"\\boxed{{{repeat}}}", 3, 0.0, False) for repeat in all_]
-            for p, all_ in zip(prompts, repeats, strict=True)
-        ]
-
-
-@pytest.fixture
-def backend(monkeypatch) -> FakeBackend:
-    fake = FakeBackend()
-    monkeypatch.setattr(local, "load", lambda *_, **__: fake)
-    return fake
-
-
 @pytest.fixture
 def cell(store, backend, tmp_path):
     """Evaluate the fake model on a small GeoQA with a judge, and return the cell's key."""
-    buffer = io.BytesIO()
-    Image.new("RGB", (56, 56), "white").save(buffer, format="PNG")
-    rows = {
-        "question": [f"Question {place}" for place in range(NUM_PROBLEMS)],
-        "ground_truth": ["0"] * NUM_PROBLEMS,
-        "image": [{"bytes": buffer.getvalue(), "path": None}] * NUM_PROBLEMS,
-    }
-    (tmp_path / "data" / "geoqa").mkdir(parents=True)
-    pq.write_table(pa.table(rows), tmp_path / "data" / "geoqa" / "test.parquet")
+    data = write_geoqa(tmp_path / "data", [picture()] * NUM_PROBLEMS)
 
     def run(judge, **settings) -> str:
         options = EvaluationOptions(repeats=NUM_REPEATS, judge=judge, **settings)
-        return evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=tmp_path / "data")
+        return evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
 
     return run
 
@@ -111,7 +77,7 @@ def test_another_cell_with_the_same_answers_asks_nothing(serve, fit, store, cell
 def test_an_unfit_judge_stops_the_run_before_anything_is_answered_or_decided(serve, store, cell, backend):
     with pytest.raises(EndpointError, match="fails on answers whose verdict is known"):
         cell(serve("Correct").config())
-    assert backend.num_asked == 0
+    assert backend.asked.total() == 0
     (pending,) = store.cells()
     assert (pending.state, pending.num_responses, pending.num_graded) == ("pending", 0, 0)
 
@@ -127,7 +93,7 @@ def test_a_judge_that_goes_down_leaves_the_answers_pending_and_the_same_command_
     server.answer = fit(says_one_is_zero)
     key = cell(server.config(first_wait=0.0))
     assert key == pending.key
-    assert store.cell(key).num_graded == NUM_PROBLEMS * NUM_REPEATS == backend.num_asked
+    assert store.cell(key).num_graded == NUM_PROBLEMS * NUM_REPEATS == backend.asked.total()
 
 
 def test_answers_without_a_verdict_are_counted_with_their_reason_and_scored_as_nothing(serve, fit, store, cell):
@@ -149,7 +115,7 @@ def test_the_same_command_asks_again_about_answers_without_a_verdict_and_about_n
     assert cell(server.config(first_wait=0.0, num_attempts=2)) == key
     assert len(server.requests) == NUM_PROBLEMS
     assert [s.score for s in store.samples(key) if s.response.repeat == 3] == [0.0] * NUM_PROBLEMS
-    assert backend.num_asked == NUM_PROBLEMS * NUM_REPEATS  # no answer was generated twice
+    assert backend.asked.total() == NUM_PROBLEMS * NUM_REPEATS  # no answer was generated twice
     assert cell(server.config(first_wait=0.0, num_attempts=2)) == key
     assert len(server.requests) == NUM_PROBLEMS  # nothing is left to ask
 

@@ -112,9 +112,6 @@ def test_this_machine_is_measured_at_the_first_folder_that_exists(tmp_path, monk
     assert this_machine(tmp_path, ()).nodes == 2
 
 
-# A plan, and other ways of starting
-
-
 @pytest.fixture
 def four_gpus(monkeypatch):
     """Four GPUs of 80 GB, on a machine with enough of everything else."""

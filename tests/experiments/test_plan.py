@@ -192,9 +192,6 @@ def test_a_row_whose_process_dies_is_reported_as_failed_with_the_reason_and_its_
     assert cells["zero_shot"].state != "failed"
 
 
-# Tables with suites, frames, own base models
-
-
 @pytest.fixture
 def counted(monkeypatch):
     """The names of the jobs that are carried out: by being written down, and nothing else."""

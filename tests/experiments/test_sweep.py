@@ -10,6 +10,8 @@ from atrl_bench.experiments.sweep import Sweep, expand, list_sweeps, load_sweep
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.weights.credit import credit_config
 
+LAST = ((4, 0.65, 0.1), (4, 0.65, 0.2))  # other shares of hubs
+
 
 def config(recipe):
     return credit_config(recipe.credit)
@@ -26,28 +28,24 @@ def test_every_point_of_a_shipped_sweep_is_a_recipe_of_its_own_that_can_be_built
         config(recipe)
 
 
-def test_the_refinement_sweep_is_the_papers_five_rows():
-    rows = [
-        (config(r).min_centroid_similarity, config(r).outlier_scale) for r in expand(load_sweep("cluster_refinement"))
-    ]
-    assert rows == [(0.75, 0.6), (0.70, 0.6), (0.80, 0.6), (0.75, 0.4), (0.75, 0.8)]
-
-
-def test_the_expansion_sweep_is_the_papers_seven_rows():
-    rows = [
-        (config(r).num_neighbours, config(r).min_neighbour_score, config(r).hub_fraction)
-        for r in expand(load_sweep("neighbourhood_expansion"))
-    ]
-    default, *others = rows
-    assert default == (4, 0.65, 0.15)
-    assert others == [
-        (3, 0.65, 0.15),
-        (5, 0.65, 0.15),
-        (4, 0.60, 0.15),
-        (4, 0.70, 0.15),
-        (4, 0.65, 0.10),
-        (4, 0.65, 0.20),
-    ]
+@pytest.mark.parametrize(
+    ("name", "fields", "rows"),
+    [
+        (
+            "cluster_refinement",
+            ("min_centroid_similarity", "outlier_scale"),
+            [(0.75, 0.6), (0.70, 0.6), (0.80, 0.6), (0.75, 0.4), (0.75, 0.8)],
+        ),
+        (
+            "neighbourhood_expansion",
+            ("num_neighbours", "min_neighbour_score", "hub_fraction"),
+            [(4, 0.65, 0.15), *((n, 0.65, 0.15) for n in (3, 5)), *((4, t, 0.15) for t in (0.6, 0.7)), *LAST],
+        ),
+        ("hard_truncation", ("kept_fraction",), [(0.05,), (0.1,), (0.15,), (0.2,), (0.3,), (0.5,), (0.75,)]),
+    ],
+)
+def test_a_sweep_of_the_paper_has_its_rows(name, fields, rows):
+    assert [tuple(getattr(config(recipe), field) for field in fields) for recipe in expand(load_sweep(name))] == rows
 
 
 def test_the_grid_search_is_every_combination_and_the_default_is_among_them():
@@ -74,13 +72,8 @@ def test_a_point_is_named_by_what_it_varies():
 
 
 def test_what_is_given_on_top_holds_for_every_point():
-    recipes = expand(load_sweep("kl"), schedule="strict")
+    recipes = expand(load_sweep("hard_truncation"), schedule="strict")
     assert {recipe.schedule for recipe in recipes} == {"strict"}
-
-
-def test_the_hard_truncation_sweep_keeps_the_papers_shares():
-    recipes = expand(load_sweep("hard_truncation"))
-    assert [config(recipe).kept_fraction for recipe in recipes] == [0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75]
     assert {(recipe.credit.rule, recipe.data, recipe.objective) for recipe in recipes} == {
         ("hard_truncation", "geometry3k", "grpo")
     }
