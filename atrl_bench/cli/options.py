@@ -69,7 +69,6 @@ def complete_profiles(incomplete: str) -> list[str]:
 
 
 def complete_row_models(incomplete: str) -> list[str]:
-    """Tables, and behind a table's name and a colon its rows."""
     from atrl_bench.experiments.definition import list_tables, load_table
 
     table, colon, _ = incomplete.partition(":")
@@ -252,7 +251,6 @@ def seeds_of(text: str | None) -> list[int] | None:
 
 
 def allow_code(allowed: bool) -> None:
-    """Let the processes of this command run programs that models write."""
     from atrl_bench.sandbox.isolation import PERMISSION
 
     if allowed:

@@ -52,7 +52,6 @@ def require_consent(price: Price, options: Options, *, is_generated: bool) -> No
 
 
 def is_left_to_slurm(options: Options) -> bool:
-    """Write the script that gives this command on Slurm's nodes and submit it, where `--on` says so."""
     from atrl_bench.engines.slurm import SlurmAllocation, submit
 
     if not isinstance(where := options.where, SlurmAllocation):

@@ -109,7 +109,6 @@ def _run(
 
 
 def _cells(table: Table) -> dict[str, int]:
-    """How many cells are in each state; averages are no cells of their own."""
     columns = len(table.columns) - table.has_average
     states = Counter(cell.state for row in table.rows for cell in row.cells[:columns])
     return {state: states[state] for state in sorted(states, key=("measured", *states).index)}

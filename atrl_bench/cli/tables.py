@@ -142,7 +142,6 @@ def _planned(options: Options, plan_in: Callable[[RunDir], Plan]) -> Plan:
 
 
 def _run(planned: Plan, options: Options) -> None:
-    """Run a plan and print its table, or what it costs; what failed shows in the exit code."""
     from atrl_bench.experiments.memory_check import require_plan_fits
     from atrl_bench.experiments.price import price_of
 

@@ -111,7 +111,6 @@ def _driver_sizes() -> dict[str, float]:
 
 
 def environment(devices: Devices) -> dict[str, str]:
-    """The variables with which a process sees these GPUs and no others, numbered as the driver's tools do."""
     return {VISIBLE: ",".join(devices.gpus), "CUDA_DEVICE_ORDER": os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")}
 
 

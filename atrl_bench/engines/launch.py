@@ -35,7 +35,6 @@ class LaunchError(AtrlBenchError):
 def launch_command(
     module: str, arguments: Sequence[str], configuration: Configuration, num_processes: int
 ) -> list[str]:
-    """accelerate's arguments that start a module in each process, Python's where there is one process."""
     start = ["-m", module, *arguments]
     if num_processes == 1:
         return start

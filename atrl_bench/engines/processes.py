@@ -38,7 +38,6 @@ class Processes:
         return self.index == 0
 
     def agree(self, value: T) -> T:
-        """The main process's value, as soon as all have come here."""
         if self.count == 1:
             return value
         from accelerate.utils import broadcast_object_list

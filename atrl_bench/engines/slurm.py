@@ -34,7 +34,6 @@ class SlurmAllocation(Cluster):
 
 
 def submit(script: Path) -> str | None:
-    """The number of the job that runs the script; None where there is no `sbatch` to submit it with."""
     if shutil.which("sbatch") is None:
         return None
     command = ["sbatch", "--parsable", str(script)]

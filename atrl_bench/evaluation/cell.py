@@ -149,7 +149,6 @@ class CellRunner:
                 yield lambda: served
 
     def _served(self, endpoint: EndpointConfig) -> EndpointModel:
-        """The model behind an address; our own vLLM needs banned tokens and counts the end token."""
         if self.spec.engine is None:
             return EndpointModel(endpoint)
         never_drawn = media_token_ids(local.find_model(self.model).folder)

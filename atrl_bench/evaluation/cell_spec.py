@@ -98,7 +98,6 @@ class CellSpec:
         return spec_key(self.as_dict())
 
     def as_dict(self) -> dict[str, Any]:
-        """The spec as the store keeps it, without what a task has no use for: its hash is the key."""
         content = {"kind": "evaluation", **asdict(self)}
         if self.decoding.num_frames is None:
             del content["decoding"]["num_frames"], content["decoding"]["video_max_pixels"]
@@ -175,7 +174,6 @@ def _decoding(options: EvaluationOptions, profile: Profile, *, info: Task, is_kn
 
 
 def _charts(judge: JudgeConfig | None) -> dict[str, Any]:
-    """What draws a chart, and how a judge is asked about it."""
     prompt = {"judge_prompt": CHART_PROMPT_VERSION} if judge else {}
     return {"matplotlib": version("matplotlib"), **prompt}
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Dataset:
-    """The benchmark's rows with images still encoded, numbered, the first `limit` of them."""
     import datasets
 
     origin = data_dir or task.hub_id or task.folder
@@ -119,7 +118,6 @@ def read_problems(task: Task, rows: Dataset) -> tuple[Dataset, list[Problem], li
 
 
 def _checked(problem: Problem) -> Problem:
-    """A problem whose parts are of the types that the store and the grader take them for."""
     gold = problem.gold
     texts = [("question", problem.question), ("group", problem.group), ("answer", gold.answer)]
     texts += [("option", option) for option in gold.choices] + [("answer", answer) for answer in gold.references]

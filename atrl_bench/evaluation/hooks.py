@@ -151,7 +151,6 @@ def open_image(cell: Any) -> Image:
 
 
 def numbered_images(row: Row) -> dict[int, Image]:
-    """The pictures of the columns `image_1`, `image_2` and so on by their number, without the empty ones."""
     numbers = sorted(int(name.removeprefix("image_")) for name in row if re.fullmatch(r"image_\d{1,2}", name))
     return {number: open_image(cell) for number in numbers if (cell := row[f"image_{number}"]) is not None}
 

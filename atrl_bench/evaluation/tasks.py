@@ -83,7 +83,6 @@ class Task(Dataset):
 
     @property
     def shows_videos(self) -> bool:
-        """Whether some problem has a video, which lies in a file of its own."""
         return "video" in self.media
 
     @property
@@ -219,7 +218,6 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
 
 @cache
 def _publications() -> dict[str, Publication]:
-    """What the task files do not say of where their datasets are published, by folder."""
     content = read_yaml((folder("tasks") / "_published.yaml").read_text(encoding="utf-8"))
     return TypeAdapter(dict[str, Publication]).validate_python(content)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -140,7 +140,6 @@ class Needs:
 
     @property
     def disk_gb(self) -> float:
-        """The most it has on disk at a time."""
         return self.checkpoint_gb + self.resume_gb
 
     def document(self) -> dict[str, Any]:
@@ -179,20 +178,16 @@ def training_needs(
 ) -> Needs:
     """What a training, or `work` in its place, takes on `gpus` devices or the fewest that hold it."""
     work, sizes, shape = work or _work(recipe, profile), recipe.sizes(profile), model_shape(profile.model)
+    needs = Needs(work.counts, f"the size of {profile.model} is not known here")
     if shape is None:
-        return Needs(work.counts, f"the size of {profile.model} is not known here")
+        return needs
     full, vllm = recipe.finetuning == "full", uses_vllm(recipe, profile)
     weights_gb = shape.num_parameters * (4 if full else 2) / GB
     resume_gb = shape.num_parameters * (2 * 12 if full else 0.1) / GB
+    needs = replace(needs, checkpoint_gb=weights_gb, resume_gb=resume_gb, sampler="vLLM" if vllm else "transformers")
     if shape.num_parameters <= CPU_MAX_PARAMETERS:
-        return Needs(
-            work.counts,
-            f"{shape.num_parameters / 1e6:.2f} M parameters, one core at {rates.cpu_flops / 1e9:.0f} GFLOP/s",
-            sampler="vLLM" if vllm else "transformers",
-            minutes=_cpu_seconds(work, sizes, shape, rates) / 60,
-            checkpoint_gb=weights_gb,
-            resume_gb=resume_gb,
-        )
+        basis = f"{shape.num_parameters / 1e6:.2f} M parameters, one core at {rates.cpu_flops / 1e9:.0f} GFLOP/s"
+        return replace(needs, basis=basis, minutes=_cpu_seconds(work, sizes, shape, rates) / 60)
     sampler_gb = SAMPLER_GB
     if vllm:  # a share of the device, or a server of its own
         sampler_gb = 0.0 if profile.rollouts.server else profile.rollouts.gpu_memory_fraction * rates.device_gb
@@ -203,17 +198,15 @@ def training_needs(
     sharded = gpus > 1 and (full or needed > 1)
     sampler: Sampler = "vLLM" if vllm else "transformers, sharded" if sharded else "transformers"
     seconds = _phases(work, sizes, shape, rates, gpus, sampler)
-    return Needs(
-        work.counts,
-        f"{shape.num_parameters / GB:.2f} B parameters; {rates.basis}",
+    return replace(
+        needs,
+        basis=f"{shape.num_parameters / GB:.2f} B parameters; {rates.basis}",
         gpus=gpus,
         nodes=math.ceil(gpus / GPUS_PER_NODE),
         sampler=sampler,
         gb_per_gpu=states_gb / (gpus if sharded else 1) + rest_gb,
         # One process of a node reads the weights; the others get theirs from it.
         host_gb_per_node=weights_gb + RUNTIME_GB * min(gpus, GPUS_PER_NODE),
-        checkpoint_gb=weights_gb,
-        resume_gb=resume_gb,
         phases={name: each / 3600 for name, each in seconds.items()},
     )
 

@@ -206,7 +206,6 @@ class TableDefinition(Settings):
         return [*turned, *self.pairs]
 
     def baseline_of(self, row: RowDefinition) -> str:
-        """The row that this one is compared with; rows with one baseline compete with each other."""
         of_group = {group.id: group.baseline for group in self.groups}
         return of_group.get(row.group or "") or self.baseline
 
@@ -272,7 +271,6 @@ class TableDefinition(Settings):
         return self.model_copy(update={"rows": tuple(rows), "groups": tuple(groups), "caption": caption})
 
     def _names_a_model(self, label: str) -> bool:
-        """Whether the label is that of a base model which the profile's own stands in for."""
         models = filter(None, map(self.model_of, self.rows))
         families = {re.split(r"-\d", model.rpartition("/")[2], maxsplit=1)[0] for model in models}
         return any(family in label for family in families)

@@ -89,7 +89,6 @@ class Need(NamedTuple):
 def needs_of(
     models: Iterable[str], recipes: Iterable[Recipe], tasks: Iterable[str], run_dir: RunDir
 ) -> tuple[Need, ...]:
-    """What these need, each once; neither data that is generated nor a model in a folder is needed."""
     needs = [Need(MODEL, model) for model in models if is_on_hub(model)]
     if not run_dir.profile.generated_data:
         trained = [stage.data for recipe in recipes for stage in stages_of(recipe)]

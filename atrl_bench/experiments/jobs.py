@@ -85,7 +85,6 @@ LAUNCH_SPEC: TypeAdapter[TrainingJob | EvaluationJob] = TypeAdapter(TrainingJob 
 
 
 def job_of_row(job: Job, run_dir: RunDir) -> EvaluationJob:
-    """What a row of a table needs, without the benchmarks that this machine may not run."""
     run_dir = run_dir.with_model(job.model)
     model: TrainingJob | str = job.model
     if job.recipe is not None:

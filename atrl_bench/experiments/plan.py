@@ -258,7 +258,6 @@ def _digests(base_model: str, data: str, data_dir: Path | None) -> tuple[str, st
 
 
 def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
-    """The cell keys of a job by column, several for a suite; a column that lacks one is left out."""
     return _by_column(plan, evaluation_keys(job, plan, store))
 
 

@@ -384,7 +384,6 @@ def _num_rows(task: Task, run_dir: RunDir) -> int:
 
 
 def price_of_all(plans: Sequence[Plan]) -> Price:
-    """What is left to do for each of these tables; what two of them share is counted with the first."""
     run_dir, prices = plans[0].run_dir, [price_of(plan) for plan in plans]
     costs, tables = dict[tuple[str, str, str], Cost](), list[tuple[str, dict[str, float]]]()
     for price in prices:

@@ -214,7 +214,6 @@ class Watch:
         return grid
 
     def _beats(self) -> list[Progress]:
-        """Of what has begun since this command did."""
         return [beat for beat in self.store.progress() if beat.updated > self._started]
 
     def _running(self, beats: Sequence[Progress]) -> list[tuple[str, Progress]]:
@@ -223,7 +222,6 @@ class Watch:
         return [(name, beat) for name, beat in named if name]
 
     def _label(self, beat: Progress) -> str:
-        """What to call the work behind a heartbeat, read from the store once; "" for what is not in it."""
         at = beat.kind, beat.key
         if at not in self._labels:
             record = self.store.run(beat.key) if beat.kind == "run" else self.store.cell(beat.key)

@@ -26,7 +26,6 @@ class RowModel:
 
 
 def names_a_row(name: str) -> bool:
-    """Whether it is `TABLE:ROW` or `TABLE:ROW:SEED` of a known table."""
     return ":" in name and name.partition(":")[0] in list_tables()
 
 

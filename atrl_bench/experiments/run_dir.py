@@ -135,7 +135,6 @@ class RunDir:
 
     @property
     def listings(self) -> Path:
-        """Which commits of which repositories its models and data come from."""
         return self.root / "hub"
 
     def with_choices(self, options: EvaluationOptions) -> EvaluationOptions:
@@ -181,7 +180,6 @@ class RunDir:
 
     @cached_property
     def tokens_per_answer(self) -> float | None:
-        """The mean length of the answers that are stored here, None where there are none."""
         if not self.store_path.is_file():
             return None
         with self.open_store(read_only=True) as store:

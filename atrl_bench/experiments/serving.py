@@ -62,7 +62,6 @@ def require_engine(run_dir: RunDir) -> None:
 
 
 def flags_for(ref: ModelRef, run_dir: RunDir, devices: Devices) -> list[str]:
-    """The flags with which the model is served on these devices: a copy on as few as hold it."""
     profile = run_dir.profile.model_copy(update={"model": str(ref.folder)})
     of_a_copy = max(1, gpus_to_serve(profile, run_dir.rates.on(memory_gb(devices.gpus))))
     return vllm_flags(ref.folder, run_dir.profile.evaluation, num_gpus=len(devices.gpus), gpus_per_copy=of_a_copy)
