@@ -33,10 +33,8 @@ def figure(
         from atrl_bench.grading.judge.judge import JudgeConfig
 
         choice["judge"] = JudgeConfig(judge_base_url, judge_model)
-    if name == "all":
-        drawn = figures.draw_all(run_dir, **choice)
-    else:
-        drawn = figures.DrawnFigures((figures.figure(name, run_dir, **choice),), {})
+    one = () if name == "all" else (figures.figure(name, run_dir, **choice),)
+    drawn = figures.DrawnFigures(one, {}) if one else figures.draw_all(run_dir, **choice)
     write_index(run_dir)  # the front page shows the figures
     show(drawn, options.as_json)
 

@@ -119,20 +119,10 @@ class CellRunner:
             self.store.finish_cell(key, expected=writer.total)
 
     def _answer(self, task: Task, rows: Dataset, writer: CellWriter) -> None:
-        endpoint = self.options.endpoint
+        stored, sizes = self.store.responses(self.spec.key).keys(), self.profile.evaluation
+        num_parallel = self.options.endpoint.num_parallel if self.options.endpoint else 0
         with self._answerer() as load_answerer:
-            answer(
-                AnswerJob(
-                    task=task,
-                    rows=rows,
-                    spec=self.spec,
-                    sizes=self.profile.evaluation,
-                    load_answerer=load_answerer,
-                    stored=self.store.responses(self.spec.key).keys(),
-                    writer=writer,
-                    num_parallel=endpoint.num_parallel if endpoint else 0,
-                )
-            )
+            answer(AnswerJob(task, rows, self.spec, sizes, load_answerer, stored, writer, num_parallel))
 
     @contextmanager
     def _answerer(self) -> Iterator[Callable[[], Answerer]]:

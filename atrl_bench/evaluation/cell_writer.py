@@ -70,8 +70,7 @@ class CellWriter:
     def _grade(self, responses: Sequence[Response]) -> None:
         from atrl_bench.grading.grade import shared_pool  # a table is planned, printed and explained without the grader
 
-        golds = [self.golds[response.problem_id] for response in responses]
-        verdicts = shared_pool().grade_many([(r.text, gold) for r, gold in zip(responses, golds, strict=True)])
+        verdicts = shared_pool().grade_many([(r.text, self.golds[r.problem_id]) for r in responses])
         if self.judge is not None:
             verdicts = self._judged(self.judge, responses, verdicts)
         answers = [(response.problem_id, response.repeat) for response in responses]
@@ -80,8 +79,8 @@ class CellWriter:
     def _judged(self, judge: Judge, responses: Sequence[Response], verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts, the judge's for all but those proven right; on a few of these it is heard too."""
         golds = [self.golds[response.problem_id] for response in responses]
-        texts = [response.text for response in responses]
-        decided = list(with_opinions(list(zip(texts, golds, strict=True)), verdicts, judge.config))
+        answers = [(response.text, gold) for response, gold in zip(responses, golds, strict=True)]
+        decided = list(with_opinions(answers, verdicts, judge.config))
         candidates = {
             index: Candidate(self.questions[response.problem_id], gold, verdict.extracted or "")
             for index, (response, gold, verdict) in enumerate(zip(responses, golds, decided, strict=True))

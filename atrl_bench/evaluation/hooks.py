@@ -55,9 +55,6 @@ def hooks(
         run_seed = int((settings or {}).get("run_seed", 0))
         return render(question(row), choose_template(run_seed, problem_id(row)), medium)
 
-    def doc_to_target(row: Row) -> str:
-        return gold(row).answer
-
     def process_results(row: Row, responses: list[str]) -> dict[str, Any]:
         from atrl_bench.grading.grade import shared_pool  # a table is planned and printed without the grader
 
@@ -67,7 +64,7 @@ def hooks(
         metrics = {"acc_at_1": points[0], "mean_at_n": _mean(points), "not_scored": _mean(unscored)}
         return {name: {"score": value, "group": group(row)} for name, value in metrics.items()}
 
-    return Hooks(doc_to_text, images, doc_to_target, process_results)
+    return Hooks(doc_to_text, images, lambda row: gold(row).answer, process_results)
 
 
 _PLACEHOLDER = re.compile(r"<image[ _]?(\d{1,2})>")
