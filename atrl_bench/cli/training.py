@@ -84,8 +84,7 @@ def sweep(
     from atrl_bench.experiments import memory_check, price, train_command
     from atrl_bench.experiments.sweep import expand, load_sweep
 
-    overrides = train_command.recipe_overrides(set_ or [])
-    recipes = expand(load_sweep(name), **overrides)
+    recipes = expand(load_sweep(name), **train_command.recipe_overrides(set_ or []))
 
     def price_in(run_dir: RunDir) -> Price:
         return price.price_of_trainings(name, recipes, run_dir, options.seed)
@@ -97,7 +96,7 @@ def sweep(
     if not starts_here(price_in(run_dir), options, require_fit=require_fit):
         return
     quiet, where = options.as_json, options.where
-    result = train_command.train_sweep(name, overrides, run_dir, where, seed=options.seed, quiet=quiet)
+    result = train_command.train_sweep(recipes, run_dir, where, seed=options.seed, quiet=quiet)
     show(result, options.as_json)
 
 

@@ -20,7 +20,6 @@ from atrl_bench.experiments.plan import training_spec
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run import run_on_cluster
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.experiments.sweep import expand, load_sweep
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.store import Store
@@ -92,15 +91,9 @@ def train_recipe(
 
 
 def train_sweep(
-    sweep: str,
-    overrides: dict[str, Any],
-    run_dir: RunDir,
-    where: Machine | Cluster = ONE_PROCESS,
-    *,
-    seed: int = 0,
-    quiet: bool = False,
+    recipes: Sequence[Recipe], run_dir: RunDir, where: Machine | Cluster, *, seed: int, quiet: bool
 ) -> TrainedSweep:
-    jobs = [_job(recipe, run_dir, seed) for recipe in expand(load_sweep(sweep), **overrides)]
+    jobs = [_job(recipe, run_dir, seed) for recipe in recipes]
     points: list[TrainedRecipe] = []
     errors: list[BaseException] = []
     here = where if isinstance(where, Machine) else ONE_PROCESS
