@@ -51,7 +51,6 @@ class GradedFile(Record):
     answers: tuple[GradedLine, ...]
 
     def blocks(self) -> Iterable[Block]:
-        """Yield a line for each answer, and the counts."""
         yield Rows(
             [(str(line.line), line.state, _short(line.extracted, 24), line.why) for line in self.answers],
             right=(0,),
@@ -63,7 +62,7 @@ class GradedFile(Record):
 
 
 def grade_file(path: Path, *, metric: str | None = None) -> GradedFile:
-    """Return the verdict on each line of a file.
+    """The verdict on each line of a file.
 
     A line may have any field of `Gold` beside `response` and `gold`; other fields are left alone. `metric` scores all
     lines by that metric instead of their own.

@@ -77,7 +77,6 @@ class ParsedAnswer:
 
     @cached_property
     def cleaned(self) -> str:
-        """The text in its one spelling."""
         return clean(self.text)
 
     @cached_property
@@ -87,7 +86,6 @@ class ParsedAnswer:
 
     @cached_property
     def folded(self) -> str:
-        """The text as wording: without case, articles, punctuation and spacing."""
         return fold(self.cleaned)
 
     @cached_property
@@ -111,7 +109,6 @@ class ParsedAnswer:
 
     @cached_property
     def sole_number(self) -> Value | None:
-        """The one number that a wording contains ("the height is 12 cm")."""
         number = sole_number(self.text)
         return parse(number).value if number else None
 
@@ -131,7 +128,7 @@ class ParsedAnswer:
 
 @lru_cache(maxsize=8192)
 def parse(text: str) -> ParsedAnswer:
-    """Return the answer that a text is; for the same text the same one, so that no text is read twice."""
+    """The answer that a text is; for the same text the same one, so that no text is read twice."""
     return ParsedAnswer(text)
 
 
@@ -191,7 +188,7 @@ def _value(text: str, depth: int) -> Value:
 
 
 def _right_side(text: str) -> str:
-    """Return what follows the last "=": `x=12`, `∠ABC = 50°` and `AB = 1.8*9/1.5 = 10.8` end with the answer."""
+    """What follows the last "=": `x=12`, `∠ABC = 50°` and `AB = 1.8*9/1.5 = 10.8` end with the answer."""
     if _AND.search(text):
         return text
     if "=" not in text or any(sign in text for sign in "<>≤≥,;\\｛"):
@@ -248,7 +245,7 @@ def _bracketed(text: str, depth: int) -> Bracketed | None:
 
 
 def _name(part: str) -> str:
-    """Return what a part of an enumeration is assigned to, "" for none."""
+    """What a part of an enumeration is assigned to, "" for none."""
     left, equals, _ = part.partition("=")
     return "".join(left.split()) if equals and _NAME.match(left.strip()) else ""
 

@@ -56,7 +56,6 @@ class ParsedGold:
 
     @cached_property
     def choices(self) -> tuple[ParsedAnswer, ...]:
-        """The options, parsed."""
         return tuple(map(parse, self.gold.choices))
 
     @cached_property
@@ -67,7 +66,7 @@ class ParsedGold:
 
 @lru_cache(maxsize=4096)
 def parse_gold(gold: Gold) -> ParsedGold:
-    """Return the gold answer, parsed; it is a choice, too, when it is nothing but an option letter."""
+    """The gold answer, parsed; it is a choice, too, when it is nothing but an option letter."""
     answer = parse((last_boxed(gold.answer) or gold.answer).strip())
     num_choices = len(gold.choices) or NUM_UNKNOWN_CHOICES
     letter = None
@@ -80,7 +79,6 @@ def parse_gold(gold: Gold) -> ParsedGold:
 
 
 def compare(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingCheck:
-    """Return whether the answer is the gold's option or its value, or what is left for sympy to decide."""
     return _compare_options(gold, answer) if gold.is_choice else _compare_values(gold, answer)
 
 
@@ -142,7 +140,7 @@ _RATIO = re.compile(r"([1-9√π][\d√π]{0,20}):([1-9√π][\d√π]{0,20})")
 
 
 def _number_for(gold: Value, value: Value, answer: ParsedAnswer) -> Value:
-    """Return the one number in a wording where the gold is a number ("the height is 12 cm"), else the value itself."""
+    """The one number in a wording where the gold is a number ("the height is 12 cm"), else the value itself."""
     if isinstance(gold, Quantity) and isinstance(value, Words):
         return answer.sole_number or value
     return value

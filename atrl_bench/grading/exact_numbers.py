@@ -39,7 +39,7 @@ _TOKEN = re.compile(
 
 
 def parse_number(text: str) -> Surd:
-    """Return the number that a cleaned text without unit denotes; raises `UnreadableError` for anything else."""
+    """The number that a cleaned text without unit denotes; raises `UnreadableError` for anything else."""
     if INTEGER.match(text):
         value = int(text)
         return {(1, 0): Fraction(value)} if value else {}
@@ -184,7 +184,6 @@ def _decimal(token: str) -> Fraction:
 
 
 def rational(value: Fraction) -> Surd:
-    """Return a fraction as a sum of one term, zero as a sum of none."""
     return {(1, 0): value} if value else {}
 
 
@@ -264,7 +263,7 @@ def _exact_root(value: int, degree: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _split_square(value: int) -> tuple[int, int]:
-    """Return (a, b) with value = a²·b and b without square factors."""
+    """(a, b) with value = a²·b and b without square factors."""
     if value > MAX_RADICAND:
         raise UnreadableError("a root of a large number")
     outside, inside, factor = 1, 1, 2

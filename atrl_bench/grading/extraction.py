@@ -39,7 +39,7 @@ FALLBACK_CHARS = 4000  # without a box, the answer stands near the end or nowher
 def extract_answer(
     response: str, *, choices: Sequence[str] = (), num_choices: int = 0, words: bool = False
 ) -> str | None:
-    """Return the answer a response gives; with `num_choices`, the first so many letters can be one.
+    """The answer a response gives; with `num_choices`, the first so many letters can be one.
 
     The order: the last balanced box with something in it, the last `<answer>` tag, then what the prose states. Prose
     that goes on to a next question, which nobody asked, is read up to there. Where the answer is to be `words`, it is
@@ -98,7 +98,7 @@ def _read(text: str, options: _Choices, is_short: bool) -> str | None:
 
 
 def _read_option(text: str, options: _Choices, is_short: bool) -> str | None:
-    """Return what names an option: after "the answer is", else in the last sentence that names one."""
+    """What names an option: after "the answer is", else in the last sentence that names one."""
     stated = _last_stated(text)
     if stated:
         stated = _ITEM_OF_LIST.sub(r"\2", stated)
@@ -135,7 +135,6 @@ def _read_value(text: str, is_short: bool) -> str | None:
 
 
 def _bare(text: str, is_short: bool) -> str | None:
-    """Return all of a response that is nothing but an answer."""
     bare = text.strip(" \t\r\n*$`")
     if not is_short or "\n" in bare or not any(map(str.isalnum, bare)) or bare.endswith(":"):
         return None
@@ -154,7 +153,7 @@ def _last_number(text: str) -> str | None:
 
 
 def _stated_value(sentence: str) -> str | None:
-    """Return what a sentence states: all that follows its verb where that is mathematics, else its number."""
+    """What a sentence states: all that follows its verb where that is mathematics, else its number."""
     return next(filter(None, map(_value_of, clauses(sentence))), None)
 
 
@@ -175,7 +174,6 @@ def _value_of(clause: str) -> str | None:
 
 
 def _is_value(text: str) -> bool:
-    """Whether a text is a number, or several, without other words."""
     value = parse(text).value
     values = value.items if isinstance(value, Bracketed) and len(value.items) > 1 else (value,)
     return all(isinstance(item, Quantity) for item in values)
@@ -195,7 +193,7 @@ _BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}(?P<open>\{)|\\[{}\\]|[{}]")
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return what the last balanced, non-empty `\boxed{}` or `\fbox{}` holds; of nested boxes the innermost.
+    r"""What the last balanced, non-empty `\boxed{}` or `\fbox{}` holds; of nested boxes the innermost.
 
     A box that the token limit cut off is not balanced and counts for nothing. `\{` and `\}` are braces of sets, not of
     groups.

@@ -36,13 +36,13 @@ class PendingScore(NamedTuple):
 
 
 def grade(response: str, gold: Gold) -> Verdict:
-    """Return the verdict on a response; what is slow goes to a pool that all calls of this process share."""
+    """The verdict on a response; what is slow goes to a pool that all calls of this process share."""
     decided = grade_fast(response, gold)
     return decided if isinstance(decided, Verdict) else shared_pool().grade_many([(response, gold)])[0]
 
 
 def grade_fast(response: str, gold: Gold) -> Verdict | PendingCheck | PendingScore:
-    """Return the verdict, or what remains for a worker process to decide. Never slow, never raises."""
+    """The verdict, or what remains for a worker process to decide. Never slow, never raises."""
     if gold.metric != "equal":
         return _score(response, gold)
     if gold.references:
@@ -62,7 +62,7 @@ def grade_fast(response: str, gold: Gold) -> Verdict | PendingCheck | PendingSco
 
 
 def _grade_any(response: str, gold: Gold) -> Verdict | PendingCheck:
-    """Return the verdict by the accepted answer that the response gives, or what is left to check about all of them."""
+    """The verdict by the accepted answer that the response gives, or what is left to check about all of them."""
     decided = [grade_fast(response, replace(gold, answer=answer, references=())) for answer in gold.references]
     verdicts = [item for item in decided if isinstance(item, Verdict)]
     right = next((verdict for verdict in verdicts if verdict.state == "correct"), None)
@@ -100,7 +100,7 @@ _BRACKET = re.compile(r"[()\[\]{}]")
 
 
 def _depth(text: str) -> int:
-    """Return how deep brackets are nested: the grammar behind sympy takes exponentially long over deep ones."""
+    """How deep brackets are nested: the grammar behind sympy takes exponentially long over deep ones."""
     depth = deepest = 0
     for bracket in _BRACKET.findall(text):
         depth += 1 if bracket in "([{" else -1
@@ -123,7 +123,6 @@ class GradingPool(WorkerPool):
         )
 
     def grade_many(self, answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
-        """Return the verdicts on (response, gold) pairs, in their order."""
         decided = [grade_fast(response, gold) for response, gold in answers]
         pending = list(dict.fromkeys(item for item in decided if not isinstance(item, Verdict)))
         verdicts = _run_programs(pending)
@@ -148,7 +147,6 @@ _SYMPY_SAYS: dict[str, tuple[State, str]] = {
 
 
 def _verdict(item: PendingCheck | PendingScore, result: Any) -> Verdict:
-    """Return the verdict that follows from what a worker process has computed, or has failed to."""
     if isinstance(item, PendingCheck):
         state, why = result if isinstance(result, Failure) else _SYMPY_SAYS[result]
         return Verdict(state, item.extracted, "symbolic", why)
@@ -159,7 +157,7 @@ def _verdict(item: PendingCheck | PendingScore, result: Any) -> Verdict:
 
 
 def _run_programs(pending: Sequence[PendingCheck | PendingScore]) -> dict[PendingCheck | PendingScore, Verdict]:
-    """Return the verdicts on answers that are programs; no pool of ours, the operating system isolates those."""
+    """The verdicts on answers that are programs; no pool of ours, the operating system isolates those."""
     verdicts: dict[PendingCheck | PendingScore, Verdict] = {}
     for metric in METRICS.values():
         if isinstance(metric, ProgramMetric):
@@ -171,5 +169,4 @@ def _run_programs(pending: Sequence[PendingCheck | PendingScore]) -> dict[Pendin
 
 @cache
 def shared_pool() -> GradingPool:
-    """The pool that `grade` uses in this process."""
     return GradingPool()

@@ -26,7 +26,7 @@ _WITH_TEXT = (
 def named_options(
     answer: ParsedAnswer, choices: Sequence[ParsedAnswer], num_choices: int
 ) -> tuple[str | None, list[str]]:
-    """Return the letter by which an answer names an option, or else the letters of those whose own text it is.
+    """The letter by which an answer names an option, or else the letters of those whose own text it is.
 
     An option may begin like another's letter ("C-14" as option B), so whole texts are looked for before letters.
     """
@@ -38,14 +38,14 @@ def named_options(
 
 
 def lone_letter(answer: ParsedAnswer, num_choices: int) -> str | None:
-    """Return the letter of an answer that is nothing else: `C`, `(C)`, `c.`, `Option C`; not `C = 5`."""
+    """The letter of an answer that is nothing else: `C`, `(C)`, `c.`, `Option C`; not `C = 5`."""
     match = _LONE.fullmatch(answer.cleaned)
     letter = (match["letter"] or match["lower"]).upper() if match else None
     return letter if letter and LETTERS.index(letter) < num_choices else None
 
 
 def option_letter(answer: ParsedAnswer, num_choices: int) -> str | None:
-    """Return the letter with which an answer names an option: `C. 12`, `C because`; not `A triangle`, not `A, C`."""
+    """The letter with which an answer names an option: `C. 12`, `C because`; not `A triangle`, not `A, C`."""
     match = _OPTION.match(answer.cleaned)
     if match is None or LETTERS.index(match["letter"]) >= num_choices:
         return lone_letter(answer, num_choices)
@@ -57,7 +57,7 @@ def option_letter(answer: ParsedAnswer, num_choices: int) -> str | None:
 
 
 def _spelled_out(answer: ParsedAnswer, choices: Sequence[ParsedAnswer]) -> list[str]:
-    """Return the letters of the options whose own text this is, alone or with their letter: `Cello`, `Cello (B)`."""
+    """The letters of the options whose own text this is, alone or with their letter: `Cello`, `Cello (B)`."""
     letters = [letter for letter, choice in zip(LETTERS, choices, strict=False) if choice.squeezed == answer.squeezed]
     for pattern in _WITH_TEXT if not letters else ():
         match = pattern.fullmatch(answer.cleaned)

@@ -33,19 +33,15 @@ class Guarded:
         return False
 
     def search(self, text: str, start: int = 0) -> re.Match[str] | None:
-        """As `re` does."""
         return self._pattern.search(text, start) if self.may_match(text) else None
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
-        """As `re` does."""
         return self._pattern.finditer(text) if self.may_match(text) else iter(())
 
     def sub(self, replacement: str, text: str) -> str:
-        """As `re` does."""
         return self._pattern.sub(replacement, text) if self.may_match(text) else text
 
     def split(self, text: str, maxsplit: int = 0) -> list[str]:
-        """As `re` does."""
         return self._pattern.split(text, maxsplit) if self.may_match(text) else [text]
 
 
@@ -152,7 +148,6 @@ def is_hypothetical(sentence: str) -> bool:
 
 @lru_cache(maxsize=256)
 def refuses(text: str) -> bool:
-    """Whether a text says that there is no answer, or asks for what is missing."""
     return _REFUSAL.search(text) is not None
 
 
@@ -176,7 +171,7 @@ _SO = Guarded(
 
 @lru_cache(maxsize=256)
 def clauses(sentence: str) -> tuple[str, ...]:
-    """Return what a sentence may state, the most binding first: what follows "so", its main clause, all of it."""
+    """What a sentence may state, the most binding first: what follows "so", its main clause, all of it."""
     parts = dict.fromkeys((_SO.split(sentence)[-1], sentence))
     found = [_SUBORDINATE.sub(" ", _without_purpose(part)) for part in parts]
     return tuple(dict.fromkeys(found if _SUPPOSES.search(sentence) else [*found, sentence]))
@@ -223,7 +218,6 @@ _REJECTS = re.compile(
 
 
 def last_letter(text: str, num_choices: int) -> str | None:
-    """Return the last letter with which a sentence names one of the first options, and does not reject it."""
     return next(filter(None, (_letter_of(clause, num_choices) for clause in clauses(text))), None)
 
 
@@ -276,7 +270,7 @@ _AND = re.compile(r"\b(?:and|or)\b", re.I)
 
 
 def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
-    """Return the text of the one option that a sentence names without rejecting it; None where it names several."""
+    """The text of the one option that a sentence names without rejecting it; None where it names several."""
     yes_no = _YES_NO.search(sentence)
     if yes_no:
         word = (yes_no[1] or yes_no[2].replace("不是", "否")).lower()
@@ -288,7 +282,7 @@ def stated_option(sentence: str, choices: Sequence[str]) -> str | None:
 
 
 def _formula_at_end(sentence: str, choices: Sequence[str]) -> str | None:
-    """Return the option that is a relation and ends a sentence: "PA = PB < AB"."""
+    """The option that is a relation and ends a sentence: "PA = PB < AB"."""
     text = "".join(sentence.split()).rstrip(".$*")
     texts = {choice: "".join(choice.split()).strip("$") for choice in choices if _RELATION.search(choice)}
     ending = [choice for choice in texts if text.rstrip(")$").endswith(texts[choice].rstrip(")"))]
@@ -296,7 +290,7 @@ def _formula_at_end(sentence: str, choices: Sequence[str]) -> str | None:
 
 
 def _option_of(clause: str, choices: Sequence[str]) -> str | None:
-    """Return the option that a clause names before what it compares it with, and after "not ... but"."""
+    """The option that a clause names before what it compares it with, and after "not ... but"."""
     clause = clause.split(" but ")[-1] if _NOT.search(clause) else clause
     parts = _COMPARED.split(clause, maxsplit=1)
     return next(filter(None, (_sole_option(part, choices) for part in dict.fromkeys((parts[0], clause)))), None)
@@ -410,7 +404,7 @@ _RATIO_IN_WORDS = re.compile(r"(?<=\d)\sto\s(?=\d)")
 
 
 def stated_number(clause: str) -> str | None:
-    """Return the number that a clause states: one after its verb, else its last; None for none and for several."""
+    """The number that a clause states: one after its verb, else its last; None for none and for several."""
     if _NOTHING_DOES.match(clause):
         return None
     if "ratio" in clause:
@@ -457,7 +451,6 @@ _PLAIN_WORDING = re.compile(r"(?:[^\W\d_]|[\s.,:'°%$≈*-])*")
 
 
 def sole_number(text: str) -> str | None:
-    """Return the number in a wording that contains exactly one, and no word that makes another number of it."""
     numbers = list(EXPRESSION.finditer(text))
     if len(numbers) != 1 or _CHANGES_A_NUMBER.search(text):
         return None
@@ -472,7 +465,7 @@ _CONTINUATION = re.compile(r"\n\s{0,4}(?:Question|Q|Choices|Options|Hint|User|Hu
 
 
 def without_echo(text: str, choices: Sequence[str]) -> str:
-    """Return a text without the list of the options, where it repeats two or more of them from A on."""
+    """A text without the list of the options, where it repeats two or more of them from A on."""
     if sum(choice in text for choice in choices) < 2:
         return text
     labels = [
@@ -490,7 +483,7 @@ def without_echo(text: str, choices: Sequence[str]) -> str:
 
 
 def continuation(text: str) -> tuple[str, str]:
-    """Return a text before the next question that the model went on to write, and from there on."""
+    """A text before the next question that the model went on to write, and from there on."""
     match = _CONTINUATION.search(text.lstrip()) if "\n" in text else None
     if match is None:
         return text, ""

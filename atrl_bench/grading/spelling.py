@@ -64,7 +64,7 @@ _NEEDS_REWRITE = re.compile(r"[\\$~&{}]|\*\*|pi|sqrt|\^|\s\s")
 
 
 def clean(text: str) -> str:
-    r"""Return the text in one spelling: no layout commands, `\frac`, `√`, `π`, `*`, `°`, and set braces as ｛｝."""
+    r"""The text in one spelling: no layout commands, `\frac`, `√`, `π`, `*`, `°`, and set braces as ｛｝."""
     text = text.translate(_CHARACTERS)
     if not text.isprintable():
         text = "".join(char if char.isprintable() else " " for char in text)
@@ -79,12 +79,12 @@ _ARTICLES = re.compile(r"\b(?:the|an?)\s+|[^\w\s+\-*/^=<>|∞∪∩:≤≥±!∅
 
 
 def fold(text: str) -> str:
-    """Return wording without case, articles, punctuation and spacing, for comparison."""
+    """Wording without case, articles, punctuation and spacing, for comparison."""
     return "".join(_ARTICLES.sub("", text.casefold()).split())
 
 
 def in_digits(number: str) -> str:
-    """Return a number in digits where it is in words and above twelve or negative: "thirty-six", "negative eight"."""
+    """A number in digits where it is in words and above twelve or negative: "thirty-six", "negative eight"."""
     words = number.lower().replace("-", " ").split()
     if not words or words[-1] not in (*NUMBER_WORDS, *TENS) or words[0] in NUMBER_WORDS[:13]:
         return number

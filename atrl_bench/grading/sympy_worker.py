@@ -12,7 +12,7 @@ PRELOADED = ("latex2sympy2_extended.latex2sympy2", "math_verify.grader")  # once
 
 
 def compare_formulas(gold: str, answer: str) -> Literal["equal", "different", "unreadable"]:
-    """Return whether the answer is equal to the gold, or that the grammar does not cover them.
+    """Whether the answer is equal to the gold, or that the grammar does not cover them.
 
     `gold` is a formula, or several, one a line: any of them counts.
     """

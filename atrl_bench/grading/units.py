@@ -92,7 +92,7 @@ _COUNTED = re.compile(
 
 
 def split_unit(text: str) -> tuple[str, str]:
-    """Return a cleaned text without the unit at its end, and the unit's canonical name ("" for none)."""
+    """A cleaned text without the unit at its end, and the unit's canonical name ("" for none)."""
     match = _UNIT.search(text)
     # "5, cm" is a length; "5, A" may be two answers.
     if match and match.start() > 0 and not (len(match["unit"]) == 1 and text[: match.start()].rstrip().endswith(",")):
@@ -106,7 +106,7 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 def split_counted(text: str) -> tuple[str, str]:
-    """Return a cleaned text without the words for what is counted ("12 red apples"), and "counted" if there are any."""
+    """A cleaned text without the words for what is counted ("12 red apples"), and "counted" if there are any."""
     bare = _COUNTED.sub("", text)
     return bare, "counted" if bare != text else ""
 
@@ -115,7 +115,7 @@ _SIMPLE_UNIT = re.compile(rf"(?P<sign>/|per|\*|)(?P<unit>{_ONE_UNIT})\^?\{{?(?P<
 
 
 def unit_factor(unit: str) -> tuple[str, Fraction] | None:
-    """Return the dimension of a unit and what one of it is in the dimension's base, where the two are known.
+    """The dimension of a unit and what one of it is in the dimension's base, where the two are known.
 
     A quotient such as km/h has the dimension "length1/time1".
     """

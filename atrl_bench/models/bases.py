@@ -17,7 +17,6 @@ WEIGHTS = "model.safetensors"
 
 @cache
 def list_bases() -> tuple[str, ...]:
-    """All shipped bases, `mini` the first."""
     return tuple(sorted((path.name for path in BASES.iterdir()), key=lambda name: (name != "mini", name)))
 
 

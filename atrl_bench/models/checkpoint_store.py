@@ -32,7 +32,6 @@ class CheckpointStore:
 
     @classmethod
     def by(cls, option: str) -> CheckpointStore | None:
-        """What `--checkpoints` names; a folder by its whole path, which other processes find, too."""
         if option == NONE:
             return None
         return cls((option if "://" in option else str(Path(option).absolute())).rstrip("/"))

@@ -40,7 +40,6 @@ class BoundedHttp:
     def __init__(
         self, headers: Mapping[str, str], *, seconds: float, num_connections: int, proxies: bool = True
     ) -> None:
-        """Keep the settings of every exchange; `proxies` are those that the environment names."""
         self._seconds = seconds
         self._loop = _event_loop(os.getpid())
         self._under_way: set[Future[Any]] = set()

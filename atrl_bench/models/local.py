@@ -59,7 +59,6 @@ class ModelRef:
 
     @property
     def files(self) -> list[str]:
-        """The files that it is loaded from."""
         names = self.listing.names if self.listing else [path.name for path in self.folder.iterdir()]
         return sorted(name for name in names if any(fnmatch(name, pattern) for pattern in CONTENT) and "/" not in name)
 
@@ -139,14 +138,12 @@ class LocalModel:
     eos_ids: tuple[int, ...]
 
     def chat_text(self, prompt: Prompt) -> str:
-        """The prompt as the chat template of the model writes it, up to where the answer begins."""
         text: str = self.processor.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
         return text
 
     def generate(
         self, prompts: Sequence[Prompt], repeats: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Response]]:
-        """For each prompt, the answers with these repeat numbers."""
         from atrl_bench.models.decoding import Draw, sample
 
         started = time.perf_counter()
@@ -221,7 +218,6 @@ def load(
 
 
 def release() -> None:
-    """Let go of the loaded model and of the accelerator memory it held."""
     if _loaded:
         import torch
 

@@ -42,7 +42,6 @@ def put_words_after_videos(model: Any) -> Any:
 
 
 def words_after_videos(positions_3S: torch.Tensor, types_S: torch.Tensor) -> torch.Tensor:
-    """One prompt's positions, all that follows a video moved behind the video's largest."""
     moved_3S = positions_3S.clone()
     is_video_S = types_S == VIDEO
     ends = (is_video_S[:-1] & ~is_video_S[1:]).nonzero().flatten().tolist()

@@ -43,7 +43,6 @@ class ReservedLayer(DynamicLayer):
         return self.keys, self.values
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Keep these rows, in this order."""
         rows = beam_idx.to(self.device)
         self.keys, self.values = self._rows_of(self.keys, rows), self._rows_of(self.values, rows)
 

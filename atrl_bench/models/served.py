@@ -65,7 +65,6 @@ class EndpointModel:
     def generate(
         self, prompts: Sequence[Prompt], repeats: Sequence[Sequence[int]], sampling: Sampling
     ) -> list[list[Response]]:
-        """For each prompt, the answers to as many of the first of these repeats as one request brings."""
         return [self._ask(prompt, wanted, sampling) for prompt, wanted in zip(prompts, repeats, strict=True)]
 
     def _ask(self, prompt: Prompt, repeats: Sequence[int], sampling: Sampling) -> list[Response]:

@@ -41,7 +41,6 @@ def render(question: str, template: int, medium: str = "image") -> str:
 
 
 def with_choices(question: str, options: Sequence[str]) -> str:
-    """The question followed by its options, lettered and one per line."""
     lines = [f"({letter}) {option}" for letter, option in zip(LETTERS, options, strict=False)]
     return "\n".join([question.strip(), "Choices:", *lines])
 

@@ -52,7 +52,6 @@ class Video:
 
     @property
     def timestamps(self) -> tuple[float, ...]:
-        """The second at which each frame is shown."""
         return tuple(index / self.source_fps for index in self.indices)
 
     @property
@@ -65,7 +64,6 @@ class Video:
         }
 
     def pictures(self) -> list[Image]:
-        """The frames as pictures, for whoever cannot take a video."""
         from PIL import Image as Pillow
 
         return [Pillow.fromarray(frame) for frame in self.frames]

@@ -17,7 +17,6 @@ CPU_CACHE_BYTES = 1 << 30  # of keys and values; vLLM would take most of the mem
 
 
 def vllm_flags(folder: Path, sizes: EvaluationSizes, *, num_gpus: int, gpus_per_copy: int = 1) -> list[str]:
-    """The flags with which vLLM answers as this process would, with as many copies as these GPUs hold."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     # Without the first, a request that says nothing of a repetition penalty gets the one the model's files suggest.
     flags = ["--generation-config", "vllm", "--dtype", sizes.dtype]

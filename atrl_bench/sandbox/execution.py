@@ -49,7 +49,6 @@ def execute(
     environment: Mapping[str, str],
     limits: Limits,
 ) -> SandboxResult:
-    """Return how a program ended in isolation, and the `outputs` among the files that it left."""
     job = {
         "python": sys.executable,
         "arguments": list(arguments),
@@ -91,7 +90,7 @@ def _folder(contents: Mapping[str, bytes]) -> Iterator[Path]:
 
 
 def _read_reply(output: bytes, outputs: Sequence[str], complaint: str) -> SandboxResult:
-    """Return the result that the inside reports. The program may have tampered with it: it is data, like its files."""
+    """The result that the inside reports. The program may have tampered with it: it is data, like its files."""
     try:
         reply = json.loads(output)
         state, why = reply["state"], str(reply["why"])[:500]

@@ -26,7 +26,6 @@ NUM_OPEN_FILES = 64  # files in memory that have no name count for no folder, on
 
 
 def main() -> None:
-    """Do the job and write the report to standard output."""
     with open(f"{JOB}/job.json", encoding="utf-8") as file:
         job = json.load(file)
     os.chdir(WORK)
@@ -159,7 +158,7 @@ def _run(job: dict, limits: dict) -> tuple[str, str]:
 
 
 def _read(name: str, limit: int) -> "bytes | None":
-    """Return at most one byte more than the limit of an ordinary file; nothing of a link, a pipe or a device."""
+    """At most one byte more than the limit of an ordinary file; nothing of a link, a pipe or a device."""
     try:
         number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -31,7 +31,7 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     limits: Limits | None = None,
 ) -> SandboxResult:
-    """Return how a Python program ended and the `outputs` among the files that it left in its working folder.
+    """How a Python program ended and the `outputs` among the files that it left in its working folder.
 
     `files` are laid into that folder first. Raises when programs may not run here: no permission, or no isolation.
     """
@@ -68,13 +68,13 @@ def require_permission() -> None:
 
 @cache
 def known_leaks() -> list[str]:
-    """Return why a program cannot be isolated here; nothing where it can. Tried once in a process."""
+    """Why a program cannot be isolated here; nothing where it can. Tried once in a process."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     return [f"no {', '.join(missing)} here"] if missing else find_leaks()
 
 
 def find_leaks() -> list[str]:
-    """Return what a program could do that it must not, from a program of ours that tries all of it."""
+    """What a program could do that it must not, from a program of ours that tries all of it."""
     limits = Limits(wall_seconds=60, cpu_seconds=10, memory_bytes=256 << 20, num_processes=8, folder_bytes=4 << 20)
     home = Path.home()
     with create_server(("127.0.0.1", 0)) as listener:

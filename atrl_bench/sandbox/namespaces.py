@@ -30,7 +30,7 @@ TOOLS = ("unshare", "mount", "umount", "pivot_root", "setpriv")
 
 @cache
 def bound_folders() -> tuple[Path, ...]:
-    """Return the folders and files of this machine that a program sees, read-only; links are not among them."""
+    """The folders and files of this machine that a program sees, read-only; links are not among them."""
     pythons = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path(sys.prefix), Path(sys.base_prefix)}
     paths = [Path(name) for name in SYSTEM + SYSTEM_FILES] + sorted(pythons)
     real = [path for path in dict.fromkeys(paths) if path.exists() and not path.is_symlink()]
@@ -38,7 +38,7 @@ def bound_folders() -> tuple[Path, ...]:
 
 
 def _links() -> dict[Path, str]:
-    """Return the links in the root of a modern system (`/lib` is `usr/lib`), with where they point."""
+    """The links in the root of a modern system (`/lib` is `usr/lib`), with where they point."""
     return {path: os.readlink(path) for path in map(Path, SYSTEM) if path.is_symlink()}
 
 
@@ -47,7 +47,7 @@ def _hidden() -> list[Path]:
 
 
 def isolated(program: Sequence[str], folder: Path, folder_bytes: int, user: int | None) -> list[str]:
-    """Return the command that runs a program; `folder` has the job in `job` and an empty `root` to build in."""
+    """The command that runs a program; `folder` has the job in `job` and an empty `root` to build in."""
     namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
     if user is None:  # not for root, whose processes the kernel would not count in a user namespace
         namespaces += ["--user", "--map-root-user"]
@@ -108,7 +108,7 @@ def sandbox_user() -> Iterator[int | None]:
 
 
 def _numbers() -> Iterator[int]:
-    """Return user numbers that a container has too, beginning elsewhere in each process."""
+    """User numbers that a container has too, beginning elsewhere in each process."""
     while True:
         yield 30000 + (os.getpid() * 64 + next(_runs)) % 30000
 

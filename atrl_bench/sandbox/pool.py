@@ -83,14 +83,13 @@ class WorkerPool:
         self.close()
 
     def close(self) -> None:
-        """Kill the workers; the next call starts new ones."""
         if self._workers is not None:
             self._workers.stop()
             self._workers.join()
             self._workers = None
 
     def call_each(self, calls: Sequence[Call]) -> list[Any]:
-        """Return what each call gives, in their order, or a `Failure` in its place."""
+        """What each call gives, in their order, or a `Failure` in its place."""
         results: list[Any] = [None] * len(calls)
         due = list(range(len(calls)))
         for _ in range(NUM_ATTEMPTS):
@@ -137,7 +136,7 @@ class WorkerPool:
             return Failure("unparseable", f"{self.work} failed: {type(error).__name__}")
 
     def _started(self, num_wanted: int) -> ProcessPool:
-        """Return the pool with at least so many workers; starting them anew takes milliseconds: they are forks."""
+        """The pool with at least so many workers; starting them anew takes milliseconds: they are forks."""
         if self._num_started < num_wanted:
             self.close()
         if self._workers is None:

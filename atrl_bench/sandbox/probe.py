@@ -54,7 +54,6 @@ def _fill() -> None:
 
 
 def _started() -> int:
-    """Return how many processes could be started on top of this one."""
     children: list[int] = []
     end = os.pipe()
     with contextlib.suppress(OSError):

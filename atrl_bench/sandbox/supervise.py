@@ -29,7 +29,7 @@ class Ended(NamedTuple):
 
 
 def supervise(command: Sequence[str], *, seconds: float, memory_bytes: int, output_bytes: int) -> Ended:
-    """Return what the command writes to its standard output. No process of it is left afterwards."""
+    """What the command writes to its standard output. No process of it is left afterwards."""
     with tempfile.TemporaryFile() as complaints:
         process = subprocess.Popen(
             command,
@@ -85,7 +85,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def memory_below(process: int) -> int:
-    """Return the bytes of memory that a process and all it has started hold; shared pages count for each of them."""
+    """The bytes of memory that a process and all it has started hold; shared pages count for each of them."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     pages: dict[int, int] = {}
     for entry in Path("/proc").iterdir():

@@ -21,7 +21,7 @@ MAX_OPINIONS = 50  # a cell
 
 
 def opinion_keys(problem_ids: Iterable[str], num_repeats: int) -> frozenset[tuple[str, int]]:
-    """Return the answers, by problem and repeat, on which the judge is heard even when the rules prove them right.
+    """The answers, by problem and repeat, on which the judge is heard even when the rules prove them right.
 
     They depend on the names alone, so a resumed run asks about the same ones.
     """
@@ -31,7 +31,7 @@ def opinion_keys(problem_ids: Iterable[str], num_repeats: int) -> frozenset[tupl
 
 
 def combined(rule: Verdict, opinion: Verdict) -> Verdict:
-    """Return the verdict that counts, with the other one in its details.
+    """The verdict that counts, with the other one in its details.
 
     A proven answer stays proven and keeps the judge's state under "judge". Any other gets the judge's verdict, with the
     rule's state and reason under "rule" and "rule_why".
@@ -82,7 +82,7 @@ class Agreement:
         object.__setattr__(self, "kappa", (fraction - by_chance) / (1 - by_chance) if is_defined else None)
 
     def _shares(self) -> tuple[float, float, float, float] | None:
-        """Return the table as shares of the cell, the sample of the proven answers standing for all of them.
+        """The table as shares of the cell, the sample of the proven answers standing for all of them.
 
         None without a comparison on every side there is.
         """
@@ -96,7 +96,6 @@ class Agreement:
 
 
 def agreement(samples: Sequence[Sample], scope: Scope = "all") -> Agreement:
-    """Return how far rule grader and judge agree on the graded answers of a cell, judged with this scope."""
     table: Counter[tuple[str, str]] = Counter()
     disagreements, proven = [], 0
     for sample in samples:

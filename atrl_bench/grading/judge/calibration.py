@@ -130,12 +130,11 @@ class CalibrationReport:
 
     @property
     def classes(self) -> dict[Kind, Passed]:
-        """How many questions of each class got the verdict they should."""
         return {"right": self.right, "wrong": self.wrong, "injection": self.injection}
 
 
 def check_calibration(judge: Judge, *, anew: bool = False) -> CalibrationReport:
-    """Return how the judge does on its calibration set, asked now unless it has been; with `anew`, in any case.
+    """How the judge does on its calibration set, asked now unless it has been; with `anew`, in any case.
 
     What is remembered was said by a judge of this name, perhaps at another address. The first verdicts stay stored.
     Raises `EndpointError` for a judge that is not fit, before any verdict of it is kept, unless it is not `strict`.
@@ -156,7 +155,7 @@ def check_calibration(judge: Judge, *, anew: bool = False) -> CalibrationReport:
 
 
 def calibration_report(store: Store, identity: Mapping[str, Any]) -> CalibrationReport | None:
-    """Return how the judge with this identity did on its calibration set in this store, None if it was never asked."""
+    """How the judge with this identity did on its calibration set in this store, None if it was never asked."""
     return _report(store.judgements(spec_key(identity), _QUESTIONS))
 
 

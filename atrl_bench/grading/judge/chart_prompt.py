@@ -25,7 +25,6 @@ CHART_PROMPT_VERSION = hashlib.sha256("\0".join((INSTRUCTIONS, REFERENCE, CANDID
 
 
 def chart_messages(reference: bytes, candidate: bytes) -> list[dict[str, Any]]:
-    """Return the chat messages that ask about two PNG files."""
     parts = [*_picture(REFERENCE, reference), *_picture(CANDIDATE, candidate)]
     return [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": parts}]
 

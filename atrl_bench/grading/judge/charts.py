@@ -37,7 +37,7 @@ class Opinion(NamedTuple):
 
 
 def parse_points(reply: str) -> dict[str, int] | None:
-    """Return the points of a reply whose last line is all six of them, each in its range; else nothing."""
+    """The points of a reply whose last line is all six of them, each in its range; else nothing."""
     lines = re.sub(r"```\s*$", "", reply.strip()).strip().rsplit("\n", 1)
     if len(lines[-1]) > MAX_LINE:
         return None
@@ -59,7 +59,7 @@ def _distinct(pairs: Sequence[tuple[str, Any]]) -> bool:
 def ask_about(
     pictures: Sequence[tuple[bytes, bytes]], config: JudgeConfig, *, sleep: Callable[[float], object] | None = None
 ) -> list[Opinion]:
-    """Return the judge's opinions on (reference, candidate) pairs; raises `EndpointError` when it does not answer."""
+    """The judge's opinions on (reference, candidate) pairs; raises `EndpointError` when it does not answer."""
     different = list(dict.fromkeys(pictures))
     replies = ask_all(
         config,
@@ -83,7 +83,7 @@ def with_opinions(
     *,
     sleep: Callable[[float], object] | None = None,
 ) -> list[Verdict]:
-    """Return the low-level verdicts with the judge's opinion added: (low + high) / 2, both among the details.
+    """The low-level verdicts with the judge's opinion added: (low + high) / 2, both among the details.
 
     Verdicts on anything else than a chart that was drawn stay as they are.
     """

@@ -84,7 +84,7 @@ class Judge:
         self._judgements: dict[str, Judgement] = {}  # by question, those that are kept
 
     def grade_many(self, candidates: Sequence[Candidate]) -> list[Verdict]:
-        """Return the verdicts in order; raises `EndpointError` when the endpoint does not answer at all.
+        """The verdicts in order; raises `EndpointError` when the endpoint does not answer at all.
 
         `details["calls"]` is how many requests a verdict took: 0 when it was known, more than 1 after a retry.
         """
@@ -95,7 +95,7 @@ class Judge:
         ]
 
     def decide(self, messages: Sequence[list[dict[str, str]]], *, keep: bool = True) -> list[Decision]:
-        """Return what the judge says to each question; with `keep`, every verdict is stored the moment it is there."""
+        """What the judge says to each question; with `keep`, every verdict is stored the moment it is there."""
         questions = [question_digest(message) for message in messages]
         self._recall(questions)
         missing = {q: m for q, m in zip(questions, messages, strict=True) if q not in self._judgements}
@@ -151,7 +151,7 @@ _OPTION = re.compile(r"[\W_]*(?:(?:option|choice|answer)[\W_]*)?[A-P](?:[\W_]*|[
 
 
 def is_in_scope(verdict: Verdict, gold: Gold, scope: Scope = "all") -> bool:
-    """Return whether a judge has a say in an answer with this verdict of the rules.
+    """Whether a judge has a say in an answer with this verdict of the rules.
 
     It needs an extracted answer to compare, and a metric that asks no more than right or wrong.
     """

@@ -39,7 +39,7 @@ _VERDICT_WORDS = re.compile(r"\b(?:in)?correct\b", re.I)
 
 
 def judge_messages(candidate: Candidate) -> list[dict[str, str]]:
-    """Return the chat messages that ask about one answer.
+    """The chat messages that ask about one answer.
 
     The mark around the candidate is a hash of all of it, so no candidate can contain its own.
     """
@@ -58,18 +58,18 @@ def judge_messages(candidate: Candidate) -> list[dict[str, str]]:
 
 
 def question_digest(messages: list[dict[str, str]]) -> str:
-    """Return the name under which a verdict is remembered: a digest of everything the judge was shown."""
+    """The name under which a verdict is remembered: a digest of everything the judge was shown."""
     return hashlib.sha256(json.dumps(messages).encode()).hexdigest()[:32]
 
 
 def neutralised(text: str) -> str:
-    """Return a candidate that can neither end its turn nor quote a verdict: such tokens and words are replaced."""
+    """A candidate that can neither end its turn nor quote a verdict: such tokens and words are replaced."""
     text = "".join(char if char.isprintable() or char == "\n" else " " for char in text[:MAX_CANDIDATE_CHARS])
     return _VERDICT_WORDS.sub("[word removed]", _CHAT_TOKENS.sub(" ", text))
 
 
 def _reference(gold: Gold) -> str:
-    """Return the gold answer as the judge reads it: an option's letter with its text, a number with its tolerance."""
+    """The gold answer as the judge reads it: an option's letter with its text, a number with its tolerance."""
     text, index = gold.answer, LETTERS.find(gold.answer) if len(gold.answer) == 1 else -1
     if 0 <= index < len(gold.choices):
         text += f" ({gold.choices[index]})"
@@ -89,7 +89,7 @@ _VERDICT_LINE = re.compile(
 
 
 def verdict_in(reply: str) -> Literal["correct", "wrong"] | None:
-    """Return the verdict of a reply, from the last line that is Correct or Incorrect and nothing else."""
+    """The verdict of a reply, from the last line that is Correct or Incorrect and nothing else."""
     # What precedes a closing tag without an opening one is reasoning too: some servers strip the first.
     conclusion = re.split(r"</think>", THINKING.sub("", reply), flags=re.I)[-1]
     # Line by line: one expression over all lines would try each of many empty ones as the start of a verdict.

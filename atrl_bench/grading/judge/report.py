@@ -44,7 +44,6 @@ class JudgeSummary:
 
 
 def judge_summary(store: Store, key: str) -> JudgeSummary | None:
-    """Return what the judge did in a cell, from what is stored; None for a cell without one."""
     cell = store.cell(key)
     identity = cell.spec.get("judge") if cell is not None else None
     if identity is None:

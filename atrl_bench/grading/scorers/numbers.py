@@ -18,7 +18,7 @@ _SPELLED = re.compile(rf"\b(?:({_TENS_RE})(?:[\s-]({_UNITS_RE}))?|({_ALONE_RE}))
 
 
 def mra(answer: str, gold: Gold) -> Scored:
-    r"""Return the mean relative accuracy: the share of the thresholds θ in {0.50, 0.55, …, 0.95} with |p-t|/t <= 1-θ.
+    r"""The mean relative accuracy: the share of the thresholds θ in {0.50, 0.55, …, 0.95} with |p-t|/t <= 1-θ.
 
     VSI-Bench's metric for numbers (Yang et al., "Thinking in Space", section 3). Its arithmetic is kept, because the
     published numbers have it: 1-θ is taken in floating point, where 1-0.8 is a little less than 0.2. So an error of
@@ -37,7 +37,7 @@ def mra(answer: str, gold: Gold) -> Scored:
 
 
 def read_number(text: str) -> float | None:
-    """Return the one finite number in an answer, in digits or in words; None where there is none, or several.
+    """The one finite number in an answer, in digits or in words; None where there is none, or several.
 
     "sixteen" is 16 and not the 6 at its beginning, "1,200" is one number, and "nan" is none.
     """

@@ -45,7 +45,6 @@ METRICS: dict[str, Metric | ProgramMetric] = {
 
 
 def find_metric(name: str) -> Metric | ProgramMetric:
-    """Return the metric called `name`."""
     if name not in METRICS:
         raise UnknownNameError("metric", name, ["equal", *METRICS])
     return METRICS[name]

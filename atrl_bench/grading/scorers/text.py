@@ -26,7 +26,7 @@ ENOUGH_ANNOTATORS = 3
 
 
 def plain(text: str) -> str:
-    """Return an answer without the layout commands and the bold type that a box puts around words."""
+    """An answer without the layout commands and the bold type that a box puts around words."""
     text = re.sub(r"\\([%$&#_{}])", r"\1", text.replace("{,}", ",").replace("**", "").replace("\\ ", " "))
     before = ""
     while before != text:
@@ -39,7 +39,7 @@ def plain(text: str) -> str:
 
 
 def anls(answer: str, gold: Gold) -> Scored:
-    """Return the similarity to the nearest reference where it is at least one half, else nothing.
+    """The similarity to the nearest reference where it is at least one half, else nothing.
 
     The similarity is 1 - d / m, with d the edit distance and m the length of the longer text, both lower-cased and with
     single spaces (Biten et al., 2019). An answer exactly half right keeps its half, as in the benchmark's own script;
@@ -53,7 +53,7 @@ def anls(answer: str, gold: Gold) -> Scored:
 
 
 def similarity(answer: str, reference: str) -> Fraction:
-    """Return 1 - edit distance / length of the longer text; 0 where it is certainly below one half."""
+    """1 - edit distance / length of the longer text; 0 where it is certainly below one half."""
     left, right = _folded(answer), _folded(reference)
     longer = max(len(left), len(right))
     if longer == 0:
@@ -66,7 +66,7 @@ def similarity(answer: str, reference: str) -> Fraction:
 
 
 def vqa(answer: str, gold: Gold) -> Scored:
-    """Return the mean, over leaving out one annotator at a time, of min(1, agreeing others / 3).
+    """The mean, over leaving out one annotator at a time, of min(1, agreeing others / 3).
 
     `gold.references` are the annotators' answers. Of ten, four who agree make a full point and one makes 0.3, so a row
     on which the annotators disagree gives nobody a full point.
@@ -94,7 +94,7 @@ _CONTRACTED = frozenset(_CONTRACTIONS.split())
 
 
 def normalised(text: str) -> str:
-    """Return an answer as EvalAI compares it: lower case, no articles, digits for numbers, most punctuation gone.
+    """An answer as EvalAI compares it: lower case, no articles, digits for numbers, most punctuation gone.
 
     A mark that stands next to a space anywhere is dropped everywhere, any other becomes a space ("coca-cola"); a full
     stop stays only before a digit. Two of EvalAI's results are mended: with and without its apostrophe a contraction is
@@ -115,7 +115,7 @@ def normalised(text: str) -> str:
 
 
 def majority(answers: Sequence[str]) -> str:
-    """Return the answer that most annotators gave, in the spelling that most of them used."""
+    """The answer that most annotators gave, in the spelling that most of them used."""
     forms = [normalised(answer) for answer in answers]
     return max(answers, key=lambda answer: (forms.count(normalised(answer)), answers.count(answer)))
 
@@ -124,7 +124,7 @@ def majority(answers: Sequence[str]) -> str:
 
 
 def relaxed(answer: str, gold: Gold) -> Scored:
-    """Return the mean over the gold's elements of: a number within 5 %, a text by its similarity, or both exactly.
+    """The mean over the gold's elements of: a number within 5 %, a text by its similarity, or both exactly.
 
     The benchmark's paper wants the exact answer of a multiple-choice or fact-checking question, and an exact year. Its
     script works that flag out and then does not pass it on, so that "Unlikely" for "Likely" gets 0.75. The score here
@@ -169,7 +169,7 @@ def _folded(text: str) -> str:
 
 
 def _names_option(right: str, element: str) -> Fraction:
-    """Return 1 where the gold is a letter and the answer names it as one: `(b)`, `b) 12 %`, `option B`."""
+    """1 where the gold is a letter and the answer names it as one: `(b)`, `b) 12 %`, `option B`."""
     named = re.match(r"(?:option\s|choice\s)?\s*[(\[]?([a-z])(?:[)\].:]|$)", element.lower())
     return Fraction(named is not None and named[1] == right.lower().strip("()"))
 
@@ -187,7 +187,7 @@ _NUMBER = re.compile(r"[~≈]?\s?([-−+]?)\s?[$€£¥]?\s?(\d{1,3}(?:,\d{3})+(
 
 
 def _number(text: str) -> Fraction | None:
-    """Return the number a text is, with its percent sign, currency sign and thousands separators read over."""
+    """The number a text is, with its percent sign, currency sign and thousands separators read over."""
     match = _NUMBER.fullmatch(text.strip())
     if match is None or len(match[2]) > 40:
         return None
@@ -196,7 +196,6 @@ def _number(text: str) -> Fraction | None:
 
 
 def _elements(text: str) -> list[str]:
-    """Return the elements of `['A', "B"]` or `[A, B]`; none where the text is no list."""
     match = re.fullmatch(r"\s*\[(.*)\]\s*", text, re.S)
     return _split(match[1]) if match else []
 

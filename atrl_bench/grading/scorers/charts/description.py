@@ -26,7 +26,6 @@ class Description(NamedTuple):
 
 
 def read_description(content: bytes) -> Description:
-    """Return the description in a file of the harness, and nothing else than one."""
     if not content:
         raise InvalidDescriptionError("it draws nothing")
     if len(content) > MAX_BYTES:

@@ -52,8 +52,6 @@ def watch_plots() -> None:
 
 
 def watched(function: object, name: str) -> object:
-    """Return the function, noting its calls."""
-
     @functools.wraps(function)  # type: ignore[arg-type]
     def call(self: Axes, *args: object, **settings: object) -> object:
         global depth  # noqa: PLW0603
@@ -82,7 +80,6 @@ def watch_text() -> None:
 
 
 def watch_saving() -> None:
-    """Describe a figure when it is saved, in place of saving it."""
     original = Figure.savefig
 
     def savefig(self: Figure, *args: object, **settings: object) -> None:
@@ -94,7 +91,6 @@ def watch_saving() -> None:
 
 
 def write(figure: Figure, save: object) -> None:
-    """Write the description and the picture of a figure."""
     description = describe(figure)
     save(figure, "chart.png", format="png", dpi=DPI)  # type: ignore[operator]
     with open("chart.json", "w") as file:
@@ -102,7 +98,6 @@ def write(figure: Figure, save: object) -> None:
 
 
 def describe(figure: Figure) -> dict[str, list[str]]:
-    """Return what a figure shows, as lists of texts."""
     drawn_texts.clear()
     FigureCanvasAgg(figure).draw()
     texts = [" ".join(text.split())[:MAX_TEXT] for text in drawn_texts if text.strip()][:MAX_TEXTS]
@@ -117,12 +112,12 @@ def describe(figure: Figure) -> dict[str, list[str]]:
 
 
 def is_colour_bar(axes: Axes) -> bool:
-    """Return whether the axes only explain the colours of others."""
+    """Whether the axes only explain the colours of others."""
     return hasattr(axes, "_colorbar")
 
 
 def grid_cells(axes: Axes) -> str:
-    """Return the grid of a pair of axes and the cells it covers, or that it lies in none."""
+    """The grid of a pair of axes and the cells it covers, or that it lies in none."""
     if is_colour_bar(axes):
         return "colour bar"
     cells = axes.get_subplotspec()
@@ -133,7 +128,7 @@ def grid_cells(axes: Axes) -> str:
 
 
 def colours(axes: Axes) -> set[str]:
-    """Return the colours of the data in a pair of axes: its lines, its areas, its colour maps."""
+    """The colours of the data in a pair of axes: its lines, its areas, its colour maps."""
     shades = [line.get_color() for line in axes.lines if line.get_visible()]
     for patch in filter(Artist.get_visible, axes.patches):
         shades.append(patch.get_facecolor() if patch.get_fill() else patch.get_edgecolor())
@@ -149,7 +144,7 @@ def colours(axes: Axes) -> set[str]:
 
 
 def visible(colour: object) -> set[str]:
-    """Return the colour as `#rrggbb`, unless it is fully transparent or none."""
+    """The colour as `#rrggbb`, unless it is fully transparent or none."""
     with contextlib.suppress(ValueError, TypeError):
         if to_rgba(colour)[3] > 0:
             return {to_hex(colour)}

@@ -12,7 +12,7 @@ _IMPORT = re.compile(r"^(?:import|from) +(?:matplotlib|numpy|seaborn|pandas)\b",
 
 
 def find_program(response: str) -> str | None:
-    """Return the last fenced block marked as Python, else the last without a mark, else what follows the first import.
+    """The last fenced block marked as Python, else the last without a mark, else what follows the first import.
 
     The last, because a response that reasons ends with what it has arrived at; the official scorer takes the first. A
     fence that is never closed, as in a response that was cut off, reaches to the end.

@@ -54,7 +54,7 @@ class DrawnChart(NamedTuple):
 
 @lru_cache(maxsize=512)
 def draw(program: str) -> DrawnChart:
-    """Return what a program draws, run in isolation; the same program runs once."""
+    """What a program draws, run in isolation; the same program runs once."""
     result = run_program(
         HARNESS.read_bytes(),
         files={"chart.py": program.encode("utf-8", "replace")},
@@ -75,7 +75,7 @@ def draw(program: str) -> DrawnChart:
 
 
 def _is_picture(content: bytes) -> bool:
-    """Return whether these bytes, which a program can replace, are a PNG file that a judge can be shown."""
+    """Whether these bytes, which a program can replace, are a PNG file that a judge can be shown."""
     from PIL import Image
 
     if content[:8] != b"\x89PNG\r\n\x1a\n" or len(content) < 24:
@@ -91,7 +91,7 @@ def _is_picture(content: bytes) -> bool:
 
 
 def draw_many(programs: Sequence[str]) -> list[DrawnChart]:
-    """Return what each program draws, several at a time. Raises when programs may not run on this machine."""
+    """What each program draws, several at a time. Raises when programs may not run on this machine."""
     require_isolation()
     programs = [program.strip() for program in programs]
     different = list(dict.fromkeys(programs))
@@ -101,7 +101,7 @@ def draw_many(programs: Sequence[str]) -> list[DrawnChart]:
 
 
 def score_many(answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
-    """Return the verdicts on (response, gold) pairs; all their programs run side by side."""
+    """The verdicts on (response, gold) pairs; all their programs run side by side."""
     pairs = [(find_program(response), gold.answer) for response, gold in answers]
     programs = list(dict.fromkeys(each for program, right in pairs if program for each in (right, program)))
     drawn = dict(zip(programs, draw_many(programs), strict=True))

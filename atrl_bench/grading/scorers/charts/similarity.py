@@ -14,7 +14,6 @@ FARTHEST = 50.0  # CIE76 distance from which two colours have nothing in common;
 
 
 def similarities(predicted: Description, expected: Description) -> dict[str, float]:
-    """Return the F1 of each part."""
     return {
         "text": f1(predicted.text, expected.text),
         "layout": f1(predicted.layout, expected.layout),
@@ -24,13 +23,13 @@ def similarities(predicted: Description, expected: Description) -> dict[str, flo
 
 
 def f1(predicted: Counter[str], expected: Counter[str]) -> float:
-    """Return 2·common / (given + expected) of two multisets; two empty ones are alike."""
+    """2·common / (given + expected) of two multisets; two empty ones are alike."""
     total = predicted.total() + expected.total()
     return 2 * (predicted & expected).total() / total if total else 1.0
 
 
 def colour_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
-    """Return 2·Σ similarity / (given + expected) over the best pairing of two sets of colours."""
+    """2·Σ similarity / (given + expected) over the best pairing of two sets of colours."""
     from scipy.optimize import linear_sum_assignment
 
     if not predicted or not expected:
@@ -41,7 +40,7 @@ def colour_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
 
 
 def _alike(left: str, right: str) -> float:
-    """Return 1 - distance / 50, at least 0; a colour map is like itself alone."""
+    """1 - distance / 50, at least 0; a colour map is like itself alone."""
     if left == right:
         return 1.0
     if not (left.startswith("#") and right.startswith("#")):
@@ -54,7 +53,7 @@ _WHITE = _TO_XYZ.sum(axis=1)
 
 
 def lab(colour: str) -> np.ndarray:
-    """Return the CIELAB coordinates (D65) of `#rrggbb`."""
+    """The CIELAB coordinates (D65) of `#rrggbb`."""
     rgb = np.array([int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     ratios = _TO_XYZ @ linear / _WHITE

@@ -22,7 +22,7 @@ class UnreadableLiteralError(ValueError):
 
 
 def read_literal(text: str) -> Any:
-    """Return the value of a text that is one literal: dict, list, tuple, set, string, number, true, false or None."""
+    """The value of a text that is one literal: dict, list, tuple, set, string, number, true, false or None."""
     if len(text) > MAX_CHARS:
         raise UnreadableLiteralError(f"more than {MAX_CHARS} characters")
     reader = _Reader(text)
@@ -33,7 +33,6 @@ def read_literal(text: str) -> Any:
 
 
 def try_literal(text: str, default: Any = None) -> Any:
-    """Return the value of a text, or `default` when it is no literal."""
     try:
         return read_literal(text)
     except UnreadableLiteralError:
@@ -41,7 +40,7 @@ def try_literal(text: str, default: Any = None) -> Any:
 
 
 def find_literals(text: str) -> list[Any]:
-    """Return the outermost dicts and lists in a text, in order. Gives up after a fixed amount of work."""
+    """The outermost dicts and lists in a text, in order. Gives up after a fixed amount of work."""
     reader = _Reader(text[-SEARCHED_CHARS:])
     literals, position = [], 0
     while (match := _OPENING.search(reader.text, position)) is not None and reader.steps < MAX_STEPS:
@@ -54,7 +53,7 @@ def find_literals(text: str) -> list[Any]:
 
 
 def unquoted(value: Any) -> Any:
-    """Return a string without the quotes that a model or the benchmark put around all of it; anything else as it is."""
+    """A string without the quotes that a model or the benchmark put around all of it; anything else as it is."""
     if not isinstance(value, str) or value.strip()[:1] not in ("'", '"'):
         return value
     inner = try_literal(value.strip())
@@ -62,7 +61,7 @@ def unquoted(value: Any) -> Any:
 
 
 def frozen(value: Any) -> Any:
-    """Return the value as something hashable: dicts as sets of pairs, lists and tuples as tuples."""
+    """The value as something hashable: dicts as sets of pairs, lists and tuples as tuples."""
     if isinstance(value, dict):
         return frozenset((key, frozen(inner)) for key, inner in value.items())
     if isinstance(value, (list, tuple)):
@@ -71,7 +70,6 @@ def frozen(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as the text it is compared with: a string as it is, anything else as Python writes it."""
     return value if isinstance(value, str) else str(value)
 
 
@@ -154,7 +152,7 @@ class _Reader:
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """Return the character that an escape stands for; where it stands for none, all of it stays.
+    """The character that an escape stands for; where it stands for none, all of it stays.
 
     So do \b and \f, which JSON has for control characters: models mean \beta and \frac, and Python writes the control
     characters as \x08 and \x0c.

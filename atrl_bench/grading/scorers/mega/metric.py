@@ -15,7 +15,7 @@ class CannotScoreError(Exception):
 
 
 def comparing(read: Callable[[Any], Read | None], compare: Callable[[Read, Read], float]) -> Compare:
-    """Return the metric that compares what `read` makes of answer and gold; nothing to be read is worth nothing."""
+    """The metric that compares what `read` makes of answer and gold; nothing to be read is worth nothing."""
 
     def metric(answer: Any, gold: Any) -> float:
         predicted, right = read(answer), read(gold)

@@ -20,7 +20,7 @@ MAX_FORMULA_CHARS = 2000
 
 
 def number_of(value: Any) -> float | None:
-    """Return a value as a finite number, or None: JSON numbers, `1e3`, and whatever our grammar reads as a quantity."""
+    """A value as a finite number, or None: JSON numbers, `1e3`, and whatever our grammar reads as a quantity."""
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
@@ -42,7 +42,7 @@ def _finite(value: Any, divisor: float = 1.0) -> float | None:
 
 
 def general_match(answer: Any, gold: Any) -> float:
-    """Return 1 for a number within one percent of the gold, or the same numbers in any order, or the same text.
+    """1 for a number within one percent of the gold, or the same numbers in any order, or the same text.
 
     The official script evaluates the answer as a program for that; here the answer parser reads it.
     """
@@ -58,7 +58,6 @@ _BOX = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
 
 
 def unboxed(value: Any) -> str:
-    """Return what the first box of a text holds, or all of it where there is none."""
     box = _BOX.search(as_text(value))
     return box[1] if box else as_text(value)
 
@@ -77,7 +76,6 @@ def _numbers(value: Any) -> list[float] | None:
 
 
 def all_numbers(items: Iterable[Any]) -> list[float] | None:
-    """Return the items as numbers, None where one of them is none."""
     numbers = [number_of(item) for item in items]
     return [number for number in numbers if number is not None] if None not in numbers else None
 
@@ -86,12 +84,12 @@ _close_numbers = comparing(_numbers, _all_close)
 
 
 def relative_difference(predicted: float, right: float) -> float:
-    """Return max(0, 1 - |answer - gold| / |gold|); for a gold of 0 only 0 is right."""
+    """max(0, 1 - |answer - gold| / |gold|); for a gold of 0 only 0 is right."""
     return max(0.0, 1.0 - abs(predicted - right) / abs(right)) if right else float(predicted == 0)
 
 
 def positive_whole_number(answer: Any, gold: Any) -> float | None:
-    """Return 1 for the same whole number; None, a field that does not count, where answer and gold are not positive."""
+    """1 for the same whole number; None, a field that does not count, where answer and gold are not positive."""
     predicted, right = number_of(answer), number_of(gold)
     if predicted is None or right is None or not predicted.is_integer():
         return 0.0
@@ -99,12 +97,12 @@ def positive_whole_number(answer: Any, gold: Any) -> float | None:
 
 
 def normalized_error(predicted: float, right: float) -> float:
-    """Return 1 - min(|answer - gold|, 0.1) / 0.1."""
+    """1 - min(|answer - gold|, 0.1) / 0.1."""
     return 1.0 - min(abs(predicted - right), MAX_ERROR) / MAX_ERROR
 
 
 def angle_error(predicted: list[float], right: list[float]) -> float:
-    """Return 1 - min(mean |answer - gold|, 10) / 10 over a list of angles; 0 for a list of another length."""
+    """1 - min(mean |answer - gold|, 10) / 10 over a list of angles; 0 for a list of another length."""
     if len(predicted) != len(right) or not right:
         return 0.0
     errors = [abs(a - b) for a, b in zip(predicted, right, strict=True)]
@@ -115,7 +113,7 @@ def angle_error(predicted: list[float], right: list[float]) -> float:
 
 
 def formula(answer: Any, gold: Any) -> float:
-    """Return 1 for the same formula: in the same spelling, or equal for sympy. Only ever called in a worker."""
+    """1 for the same formula: in the same spelling, or equal for sympy. Only ever called in a worker."""
     if not isinstance(answer, str) or not isinstance(gold, str):
         return 0.0
     if simple(answer, gold):
@@ -126,7 +124,7 @@ def formula(answer: Any, gold: Any) -> float:
 
 
 def formulas_in_text(answer: Any, gold: Any) -> float:
-    """Return 1 when the words agree, simply compared, and so do the formulas between dollar signs."""
+    """1 when the words agree, simply compared, and so do the formulas between dollar signs."""
     if not isinstance(answer, str) or not isinstance(gold, str):
         return 0.0
     (words, formulas), (gold_words, gold_formulas) = _parted(answer), _parted(gold)

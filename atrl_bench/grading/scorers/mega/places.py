@@ -20,7 +20,7 @@ Points = list[Point]
 
 
 def points_of(size: int, value: Any) -> Points:
-    """Return the points of so many coordinates in a list or in a text that writes one; what is none is left out."""
+    """The points of so many coordinates in a list or in a text that writes one; what is none is left out."""
     if isinstance(value, str):
         value = try_literal(value.strip(), try_literal(f"[{value}]"))
     if not isinstance(value, (list, tuple)):
@@ -32,7 +32,7 @@ def points_of(size: int, value: Any) -> Points:
 
 
 def tagged(tag: str, size: int, value: Any) -> Points:
-    """Return the boxes or points written as `<tag>x, y</tag>`, or as plain lists."""
+    """The boxes or points written as `<tag>x, y</tag>`, or as plain lists."""
     if not isinstance(value, str):
         return points_of(size, value)
     written = re.findall(rf"<{tag}>([^<]*)</{tag}>", value)
@@ -40,7 +40,7 @@ def tagged(tag: str, size: int, value: Any) -> Points:
 
 
 def overlap(left: Point, right: Point) -> float:
-    """Return the intersection of two boxes over their union; a box with swapped corners is empty."""
+    """The intersection of two boxes over their union; a box with swapped corners is empty."""
     width = min(left[2], right[2]) - max(left[0], right[0])
     height = min(left[3], right[3]) - max(left[1], right[1])
     both = max(0.0, width) * max(0.0, height)
@@ -49,19 +49,18 @@ def overlap(left: Point, right: Point) -> float:
 
 
 def best_overlaps(predicted: Points, right: Points) -> float:
-    """Return the mean over the answer's boxes of the best overlap with a gold box; a missing box costs nothing."""
+    """The mean over the answer's boxes of the best overlap with a gold box; a missing box costs nothing."""
     if not predicted or not right:
         return 0.0
     return sum(max(overlap(box, other) for other in right) for box in predicted) / len(predicted)
 
 
 def one_box(predicted: Points, right: Points) -> float:
-    """Return the overlap of the answer's only box with the gold box."""
     return overlap(predicted[0], right[0]) if len(predicted) == len(right) == 1 else 0.0
 
 
 def one_by_one(likeness: Callable[[Point, Point], float], predicted: Points, right: Points) -> float:
-    """Return the mean likeness to the gold, place by place; 0 for another number of boxes or points."""
+    """The mean likeness to the gold, place by place; 0 for another number of boxes or points."""
     return sum(map(likeness, predicted, right)) / len(right) if len(predicted) == len(right) and right else 0.0
 
 
@@ -70,14 +69,13 @@ def near(left: Point, right: Point) -> float:
 
 
 def point_distance(predicted: Points, right: Points) -> float:
-    """Return max(0, 1 - distance) of two points, both inside the picture."""
+    """max(0, 1 - distance) of two points, both inside the picture."""
     if len(predicted) != 1 or len(right) != 1 or not all(0 <= part <= 1 for part in (*predicted[0], *right[0])):
         return 0.0
     return max(0.0, 1.0 - math.dist(predicted[0], right[0]))
 
 
 def tagged_point_in_box(answer: Any, context: Mapping[str, Any]) -> float:
-    """Return 1 when the point lies in one of the row's `bounding_boxes`."""
     predicted = tagged("point", 2, answer)
     if len(predicted) != 1:
         return 0.0
@@ -90,7 +88,7 @@ def tagged_point_in_box(answer: Any, context: Mapping[str, Any]) -> float:
 
 
 def _same_place(predicted: dict[Any, Any], right: dict[Any, Any]) -> float:
-    """Return 1 for the same names, and 0 where the answer leaves a name out.
+    """1 for the same names, and 0 where the answer leaves a name out.
 
     Officially exp(-distance / 100 km), which needs a gazetteer: the official script asks a public geocoding service.
     """

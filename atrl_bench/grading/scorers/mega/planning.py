@@ -30,7 +30,7 @@ class Action:
 
 
 def plan_reaches_goal(answer: Any, context: Mapping[str, Any]) -> float:
-    """Return 1 when every step of the plan is allowed where it stands and the goal holds at the end."""
+    """1 when every step of the plan is allowed where it stands and the goal holds at the end."""
     actions = _actions(_read(context["domain_pddl"]))
     task = _read(context["task_pddl"])
     state = {tuple(fact) for fact in _section(task, ":init") if fact[0] != "="}
@@ -56,7 +56,7 @@ def _steps(answer: Any) -> list[Fact]:
 
 
 def _read(text: str) -> Expression:
-    """Return PDDL text as nested lists of lower-case names."""
+    """PDDL text as nested lists of lower-case names."""
     stack: list[Expression] = [[]]
     for token in re.findall(r"[()]|[^\s()]+", re.sub(r";[^\n]*", "", text).lower()):
         if token == "(":
@@ -74,7 +74,6 @@ def _read(text: str) -> Expression:
 
 
 def _section(definition: Expression, name: str) -> list[Expression]:
-    """Return what a definition has under `:init` or `:goal`."""
     return next((part[1:] for part in definition if isinstance(part, list) and part[:1] == [name]), [])
 
 
@@ -105,7 +104,7 @@ def _holds(condition: Expression, names: Mapping[str, str], state: set[Fact]) ->
 
 
 def _changes(effect: Expression, names: Mapping[str, str]) -> tuple[set[Fact], set[Fact]]:
-    """Return the facts an effect takes away and those it adds; what it does both to is there afterwards."""
+    """The facts an effect takes away and those it adds; what it does both to is there afterwards."""
     removed: set[Fact] = set()
     added: set[Fact] = set()
     for part in effect[1:] if not effect or effect[0] == "and" else [effect]:

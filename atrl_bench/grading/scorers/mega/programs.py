@@ -25,7 +25,7 @@ with open("output.txt", "w", encoding="utf-8") as output, contextlib.redirect_st
 
 
 def passes_tests(answer: Any, context: Mapping[str, Any]) -> float:
-    """Return the share of the row's test cases whose expected output the program prints.
+    """The share of the row's test cases whose expected output the program prints.
 
     Without permission to run programs (`--allow-code`) or without isolation on this machine there is no score.
     """

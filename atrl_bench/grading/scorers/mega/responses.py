@@ -17,7 +17,7 @@ PARSERS = (*SINGLE_FIELD_PARSERS, "json", "dummy")
 
 
 def parse_fields(response: str, parser: str, names: list[str], *, one_line: bool) -> Any | None:
-    """Return the fields of a response by name; for `dummy` its text; None when it should be JSON and is not.
+    """The fields of a response by name; for `dummy` its text; None when it should be JSON and is not.
 
     `one_line` says that the gold answer is a single line: a remark after the answer is then no part of it.
     """
@@ -32,7 +32,7 @@ def parse_fields(response: str, parser: str, names: list[str], *, one_line: bool
 
 
 def raw_answer(response: str) -> str:
-    """Return the text that stands for every field when a response has no JSON object."""
+    """The text that stands for every field when a response has no JSON object."""
     return _answer(response[-SEARCHED_CHARS:], verbatim=False, one_line=True)
 
 

@@ -119,13 +119,12 @@ class Rules:
 
 
 def pack_rules(metric_info: str, answer: str, eval_context: str) -> str:
-    """Return three columns of a row as `Gold.rules`."""
     return json.dumps({"metric_info": metric_info, "answer": answer, "eval_context": eval_context}, ensure_ascii=False)
 
 
 @lru_cache(maxsize=256)
 def read_rules(packed: str) -> Rules:
-    """Return the rules of a row; raises `CannotScoreError` for a row that does not say how to score it."""
+    """The rules of a row; raises `CannotScoreError` for a row that does not say how to score it."""
     columns = json.loads(packed)
     try:
         info, answer, context = (read_literal(columns[name]) for name in ("metric_info", "answer", "eval_context"))
@@ -152,7 +151,7 @@ def _is_known(name: str) -> bool:
 
 
 def mega(answer: str, gold: Gold) -> Scored:
-    """Return the weighted mean (or the minimum) of the scores of the answer's fields."""
+    """The weighted mean (or the minimum) of the scores of the answer's fields."""
     scores: dict[str, float | None] = {}
     reasons: dict[str, str] = {}
     try:
@@ -209,7 +208,7 @@ def _combined(scores: Mapping[str, float | None], reasons: Mapping[str, str], ru
 
 
 def written_response(gold: Gold) -> str:
-    """Return a response that gives the gold answer in the form its parser reads; the grader gives it a full point."""
+    """A response that gives the gold answer in the form its parser reads; the grader gives it a full point."""
     rules = read_rules(gold.rules)
     written = {name: _written(value, rules.metrics.get(name, "")) for name, value in rules.answer.items()}
     if rules.parser == "json":
@@ -220,5 +219,5 @@ def written_response(gold: Gold) -> str:
 
 
 def _written(value: Any, metric: str) -> Any:
-    """Return a field as an answer gives it: of several accepted phrases the first."""
+    """A field as an answer gives it: of several accepted phrases the first."""
     return items_of(value)[0] if metric == "multi_ref_phrase" else value

@@ -16,7 +16,7 @@ _ENCLOSED = re.compile(r"\((.*)\)|\[(.*)\]|\{(.*)\}", re.S)
 
 
 def items_of(value: Any) -> list[Any]:
-    """Return the items of a list, or of a text that writes one: `[1, 2]`, `(a, b)`, `a, b`. Never fails."""
+    """The items of a list, or of a text that writes one: `[1, 2]`, `(a, b)`, `a, b`. Never fails."""
     if isinstance(value, dict):
         return list(frozen(value))
     if isinstance(value, (list, tuple, Set)):
@@ -39,12 +39,12 @@ def items_of(value: Any) -> list[Any]:
 
 
 def lines_of(value: Any) -> list[str]:
-    """Return the lines of a text without case; `\\n` breaks a line, too."""
+    """The lines of a text without case; `\\n` breaks a line, too."""
     return as_text(value).replace("\\n", "\n").lower().split("\n")
 
 
 def dict_of(value: Any) -> dict[Any, Any] | None:
-    """Return a dict, or the last one that a text writes; None where there is none."""
+    """A dict, or the last one that a text writes; None where there is none."""
     if isinstance(value, dict):
         return value
     if not isinstance(value, str):
@@ -59,14 +59,14 @@ def dict_of(value: Any) -> dict[Any, Any] | None:
 
 
 def folded(item: Any) -> Any:
-    """Return an item without case; texts inside a tuple also without blanks and joining signs, as officially."""
+    """An item without case; texts inside a tuple also without blanks and joining signs, as officially."""
     if isinstance(item, tuple):
         return tuple(re.sub(r"[ \-\n\t_.]", "", as_text(part)).lower() for part in item)
     return as_text(item).lower()
 
 
 def chess_move(item: Any) -> str:
-    """Return a move, whether or not it says check, mate or well played.
+    """A move, whether or not it says check, mate or well played.
 
     The official script takes off one `!` and one `#`; its description also promises the `+`.
     """
@@ -77,7 +77,6 @@ def chess_move(item: Any) -> str:
 
 
 def over_items(compare: Callable[[list[Any], list[Any]], float], *steps: Callable[[Any], Any]) -> Compare:
-    """Return the metric that compares the items of both sides, each after these steps."""
     return comparing(
         lambda side: [reduce(lambda item, step: step(item), steps, item) for item in items_of(side)], compare
     )
@@ -88,7 +87,7 @@ def same_items(predicted: Iterable[Any], right: Iterable[Any]) -> bool:
 
 
 def precision(predicted: Iterable[Any], right: Iterable[Any]) -> float:
-    """Return the share of the answer's items that the gold has. Officially an empty answer gets 1; here it gets 0."""
+    """The share of the answer's items that the gold has. Officially an empty answer gets 1; here it gets 0."""
     answers, golds = set(predicted), set(right)
     return len(answers & golds) / len(answers) if answers else float(not golds)
 
@@ -99,20 +98,20 @@ def jaccard(predicted: Iterable[Any], right: Iterable[Any]) -> float:
 
 
 def accuracy(predicted: Sequence[Any], right: Sequence[Any]) -> float:
-    """Return the share of places with the right item; 0 for a list of another length."""
+    """The share of places with the right item; 0 for a list of another length."""
     if len(predicted) != len(right) or not right:
         return float(predicted == right)
     return sum(a == b for a, b in zip(predicted, right, strict=True)) / len(right)
 
 
 def common_prefix(predicted: Sequence[Any], right: Sequence[Any]) -> float:
-    """Return how much of the gold list the answer has right before its first mistake."""
+    """How much of the gold list the answer has right before its first mistake."""
     same = list(takewhile(lambda pair: pair[0] == pair[1], zip(predicted, right, strict=False)))
     return len(same) / len(right) if right else float(not predicted)
 
 
 def by_key(keys_of: Callable[[dict[Any, Any], dict[Any, Any]], Iterable[Any]], compare: Compare) -> Compare:
-    """Return the metric "how well answer and gold agree in each of these keys of the two dicts, on the mean"."""
+    """The metric "how well answer and gold agree in each of these keys of the two dicts, on the mean"."""
 
     def mean(predicted: dict[Any, Any], right: dict[Any, Any]) -> float:
         keys = list(keys_of(predicted, right))

@@ -23,7 +23,7 @@ _FENCED = re.compile(r"```\w*\s*?\n?(.*?)(?:\n\s*)?```", re.S)
 
 
 def exact(answer: Any, gold: Any) -> float:
-    """Return 1 for the same text. Where the gold is one letter, `(B)` and `B. a cat` name it too.
+    """1 for the same text. Where the gold is one letter, `(B)` and `B. a cat` name it too.
 
     The official script takes the first letter of any answer, so that "Because ..." is option B; a word is none here.
     """
@@ -34,7 +34,6 @@ def exact(answer: Any, gold: Any) -> float:
 
 
 def exact_code_result(answer: Any, gold: Any) -> float:
-    """Return 1 when the answer is what stands in the gold's code block, spaces included."""
     gold = as_text(gold)
     fenced = _FENCED.search(gold)
     return exact(answer, fenced[1] if fenced else gold)
@@ -47,13 +46,12 @@ simple = comparing(lambda side: _IGNORED.sub("", as_text(side)).lower(), exact)
 
 
 def any_reference(answer: Any, gold: Any) -> float:
-    """Return 1 when the answer is, simply compared, one of the gold's references."""
     references = items_of(as_text(gold).replace("，", ","))
     return max((simple(answer, reference) for reference in references), default=0.0)
 
 
 def similarity(answer: Any, gold: Any) -> float:
-    """Return 1 - distance / (length of the longer), with the unrestricted Damerau-Levenshtein distance.
+    """1 - distance / (length of the longer), with the unrestricted Damerau-Levenshtein distance.
 
     Letters may come between two that are swapped, at their own cost: from "ca" to "abc" are two edits, not three.
     """
@@ -61,7 +59,7 @@ def similarity(answer: Any, gold: Any) -> float:
 
 
 def near(answer: Any, gold: Any) -> float:
-    """Return the similarity without accents, articles and case where it is at least 0.9, else 0.
+    """The similarity without accents, articles and case where it is at least 0.9, else 0.
 
     Accents go by Unicode decomposition; the official script also writes other alphabets in Latin letters.
     """
@@ -80,7 +78,6 @@ def _approximate(text: str) -> str:
 
 
 def without_accents(text: str) -> str:
-    """Return a text without the marks that Unicode takes off a letter."""
     return "".join(part for part in unicodedata.normalize("NFKD", text) if not unicodedata.combining(part))
 
 
@@ -88,7 +85,7 @@ def without_accents(text: str) -> str:
 
 
 def bleu(answer: Any, gold: Any) -> float:
-    """Return sacreBLEU / 100, in the official direction: the gold is scored against the answer as its reference.
+    """sacreBLEU / 100, in the official direction: the gold is scored against the answer as its reference.
 
     The same text gets 1 here; sacreBLEU itself gives 0 to any text of less than four tokens.
     """
@@ -108,7 +105,7 @@ def _all_texts(value: Any) -> bool:
 
 
 def gleu(answer: Any, gold: Any) -> float:
-    """Return GLEU: the common groups of one to four tokens, over the groups of the side that has more of them.
+    """GLEU: the common groups of one to four tokens, over the groups of the side that has more of them.
 
     A token is a Chinese character or a Latin word. The official script cuts Chinese into words with jieba's dictionary,
     so its scores of partly right translations differ; those of right and of unrelated ones do not.

@@ -18,7 +18,6 @@ NEEDS_PRONUNCIATION = ("syllables", "rhyming_scheme", "poetry_meter")
 
 
 def keeps_constraints(answer: Any, context: Mapping[str, Any]) -> float:
-    """Return 1 when the text keeps every constraint of the row, 0 when it breaks one."""
     text = as_text(answer)
     undecided = []
     for name, requirement in context.items():
@@ -116,7 +115,7 @@ def _counts(sentences: list[list[str]], phrases: list[list[str]]) -> list[int]:
 
 
 def _begins(words: list[str], phrases: list[list[str]]) -> bool:
-    """Return whether one of the phrases stands here; "[child, children]" is still one word of the text."""
+    """Whether one of the phrases stands here; "[child, children]" is still one word of the text."""
     return any(len(phrase) <= len(words) and all(map(_same_noun, words, phrase)) for phrase in phrases)
 
 
