@@ -14,7 +14,6 @@ from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.chart_prompt import CHART_PROMPT_VERSION
 from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.grading.versions import GRADER_VERSION
 from atrl_bench.models import local
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Sampling
@@ -24,6 +23,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, NOT_PERMITTED, is_permitted
 
+GRADER_VERSION = "4"  # changes with any verdict
 GRADING_FIELDS = ("grader_version", "judge", "charts")  # cells that differ only here have the same answers
 
 

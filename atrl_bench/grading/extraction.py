@@ -11,21 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from atrl_bench.grading import prose
 from atrl_bench.grading.answer_parser import Bracketed, Quantity, Words, parse
 from atrl_bench.grading.options import lone_letter, named_options
-from atrl_bench.grading.prose import (
-    SENTENCE_END,
-    Guarded,
-    clauses,
-    continuation,
-    is_hypothetical,
-    last_letter,
-    refuses,
-    sentences,
-    stated_number,
-    stated_option,
-    without_echo,
-)
+from atrl_bench.grading.prose import SENTENCE_END, Guarded
 
 SEARCHED_CHARS = 100_000  # 4,096 tokens are a fifth of it
 MAX_WORDS = 12  # a longer last line is a sentence about the answer
@@ -59,7 +48,7 @@ def extract_answer(
         content = cut_box[1].strip(_PADDING + "$.")
         is_whole = cut_box[1].rstrip().endswith((".", "$")) or options.letter(content)
         return content if content and is_whole else None
-    own, rest = continuation(tail)
+    own, rest = prose.continuation(tail)
     is_short = len(response) <= 60
     return _read_prose(own, options, is_short) or (_read_prose(rest, options, is_short=False) if rest else None)
 
@@ -84,7 +73,7 @@ class _Choices(NamedTuple):
 
 
 def _read_prose(text: str, options: _Choices, is_short: bool) -> str | None:
-    text = without_echo(text, options.choices)
+    text = prose.without_echo(text, options.choices)
     prefix = _PREFIX.match(text) if "A:" in text else None
     if prefix:
         answer = _read(text[prefix.end() :], options, is_short)
@@ -104,7 +93,7 @@ def _read_option(text: str, options: _Choices, is_short: bool) -> str | None:
         stated = _ITEM_OF_LIST.sub(r"\2", stated)
         if options.are_named_by(stated):
             return stated
-        named = stated_option(stated, options.choices) or last_letter(stated, options.num_choices)
+        named = prose.stated_option(stated, options.choices) or prose.last_letter(stated, options.num_choices)
         if named:
             return named
     explained = "\n" in text and _EXPLAINED.match(text)
@@ -115,10 +104,10 @@ def _read_option(text: str, options: _Choices, is_short: bool) -> str | None:
     is_option = len(bare) <= longest or _BEGINS_WITH_LETTER.match(bare)
     if is_option and 0 < len(bare) <= MAX_OPTION_CHARS and not _SAYS_WHAT_IS.match(bare) and options.are_named_by(bare):
         return bare
-    for sentence in sentences(text):
-        if refuses(sentence):
-            return stated_option(sentence, [choice for choice in options.choices if refuses(choice)])
-        named = last_letter(sentence, options.num_choices) or stated_option(sentence, options.choices)
+    for sentence in prose.sentences(text):
+        if prose.refuses(sentence):
+            return prose.stated_option(sentence, [choice for choice in options.choices if prose.refuses(choice)])
+        named = prose.last_letter(sentence, options.num_choices) or prose.stated_option(sentence, options.choices)
         if named:
             return named
     return stated or _bare(text, is_short) or _last_number(text)
@@ -138,7 +127,7 @@ def _bare(text: str, is_short: bool) -> str | None:
     bare = text.strip(" \t\r\n*$`")
     if not is_short or "\n" in bare or not any(map(str.isalnum, bare)) or bare.endswith(":"):
         return None
-    is_sentence = len(bare.split()) > MAX_BARE_WORDS or (_TWO_WORDS.match(bare) and stated_number(bare))
+    is_sentence = len(bare.split()) > MAX_BARE_WORDS or (_TWO_WORDS.match(bare) and prose.stated_number(bare))
     return None if is_sentence or _CHINESE_SENTENCE.search(bare) else bare
 
 
@@ -148,13 +137,17 @@ def _short_last_line(text: str) -> str | None:
 
 
 def _last_number(text: str) -> str | None:
-    stating = (sentence for sentence in sentences(text) if not is_hypothetical(sentence) and not refuses(sentence))
+    stating = (
+        sentence
+        for sentence in prose.sentences(text)
+        if not prose.is_hypothetical(sentence) and not prose.refuses(sentence)
+    )
     return next(filter(None, map(_stated_value, stating)), None)
 
 
 def _stated_value(sentence: str) -> str | None:
     """What a sentence states: all that follows its verb where that is mathematics, else its number."""
-    return next(filter(None, map(_value_of, clauses(sentence))), None)
+    return next(filter(None, map(_value_of, prose.clauses(sentence))), None)
 
 
 def _value_of(clause: str) -> str | None:
@@ -167,10 +160,10 @@ def _value_of(clause: str) -> str | None:
     if len(rest) > MAX_FORMULA_CHARS or not _DIGIT.search(rest) or not _MATHEMATICS.fullmatch(rest):
         if "=" not in rest and _DIFFERENCE.search(rest) and isinstance(parse(rest).value, Quantity):
             return rest  # 16 − 4π square units
-        return stated_number(clause)
+        return prose.stated_number(clause)
     if _is_value(rest) or _INEQUALITY.search(rest):
         return rest
-    return stated_number(clause) or (rest if "=" in rest else None)
+    return prose.stated_number(clause) or (rest if "=" in rest else None)
 
 
 def _is_value(text: str) -> bool:

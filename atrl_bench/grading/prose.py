@@ -73,12 +73,10 @@ _REFUSAL = Guarded(
     words="not|no |can you|'t|’t|could you|unable|impossible|hard to|difficult to|sorry|have to|need|requir"
     "|insufficient|without|unclear|please|missing|unknown|请|无法|不|信息",
 )
-_NO_LAST_WORDS = frozenset(
-    (
-        *("is", "are", "was", "the", "a", "an", "of", "to", "and", "or", "with", "by", "equals", "be", "for", "then"),
-        *("so", "get", "that"),
-    )
-)
+_NO_LAST_WORDS = {
+    *("is", "are", "was", "the", "a", "an", "of", "to", "and", "or", "with", "by", "equals", "be", "for", "then"),
+    *("so", "get", "that"),
+}
 _NO_LAST_CHARS = tuple("=+/×(,:−-")
 _ENDED = re.compile(r"[.!?][*\"')]*\Z")
 _PLANS = Guarded(
@@ -157,10 +155,7 @@ _SUBORDINATE = Guarded(
     words="if|whe|since|because|while|given|assuming|so that|although|unless|depending|, which|, as",
 )
 _PURPOSE = re.compile(r"\W*(?:as|(?:in order )?to|for)\s(?:[^,;]|,(?=\d))*(?:[,;]|\Z)", re.I)
-_SUPPOSES = Guarded(
-    r"\b(?:if|whether|when|where|unless|depending)\b",
-    words="if|whe|unless|depending",
-)
+_SUPPOSES = Guarded(r"\b(?:if|whether|when|where|unless|depending)\b", words="if|whe|unless|depending")
 _SO = Guarded(
     r"\b(?:so|therefore|thus|hence)\b,?|[;，]|所以|因此|故"
     r"|\bi\.e\.,?|\b(?:that is|in other words),"
@@ -237,20 +232,8 @@ def _letter_of(text: str, num_choices: int) -> str | None:
 _WORD = re.compile(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+")  # in Chinese, a character
 _ARTICLES = ("a", "an", "the")
 _CONTRASTS = {
-    "not",
-    "than",
-    "nor",
-    "neither",
-    "except",
-    "unlike",
-    "cannot",
-    "t",
-    "compared",
-    "between",
-    "versus",
-    "followed",
-    "不",
-    "比",
+    *("not", "than", "nor", "neither", "except", "unlike", "cannot", "t", "compared", "between", "versus", "followed"),
+    *("不", "比"),
 }
 _COPULAS = {"is", "are", "was", "were", "be", "answer", "namely", "called", "是", "为"}
 _YES_NO = Guarded(

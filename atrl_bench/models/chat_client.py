@@ -2,7 +2,8 @@
 
 Every request has a deadline and a cap on its bytes. What may pass by itself (a busy or restarting server, a cut
 connection, a reply that is no chat completion) is a `NoReplyError`, which `retried` tries again with growing waits;
-what cannot is an `EndpointError` at once. Nothing that goes wrong here ever becomes an answer.
+what cannot is an `EndpointError` at once. Nothing that goes wrong here ever becomes an answer. What it means when no
+reply can be read is for the caller of `ask_all` to say.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from atrl_bench.errors import EndpointError
@@ -45,6 +47,8 @@ _REFUSALS = {
 }
 
 T = TypeVar("T")
+Question = TypeVar("Question")
+Reading = TypeVar("Reading")
 
 
 @dataclass(frozen=True)
@@ -235,3 +239,65 @@ def _seconds_asked_for(retry_after: str | None) -> float | None:
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+# Many questions ----------------------------------------------------------------------------------------------------
+
+
+class Reply(NamedTuple, Generic[Reading]):
+    """What was read in a model's reply, or None and why; `num_requests` counts the attempts."""
+
+    reading: Reading | None
+    why: str
+    num_requests: int
+
+
+def ask_all(
+    endpoint: EndpointConfig,
+    questions: Sequence[Question],
+    messages_of: Callable[[Question], Sequence[dict[str, Any]]],
+    read: Callable[[str], Reading | None],
+    *,
+    wanted: str,
+    temperature: float,
+    max_tokens: int,
+    read_cut_off: bool = False,
+    on_reply: Callable[[Question, Reply[Reading]], None] | None = None,
+    sleep: Callable[[float], object] | None = None,
+) -> list[Reply[Reading]]:
+    """The reply to each question, in order; `endpoint.num_parallel` are asked at a time.
+
+    `read` returns None for a reply without what is `wanted`; one that the token limit has cut off is not even read,
+    unless `read_cut_off`. `on_reply` is called the moment a reply is there, from several threads.
+    """
+
+    def ask(question: Question) -> Reply[Reading]:
+        messages, num_requests = messages_of(question), 0
+
+        def attempt() -> Reading:
+            nonlocal num_requests
+            num_requests += 1
+            [completion, *_] = client.complete(messages, temperature=temperature, max_tokens=max_tokens)
+            is_whole = read_cut_off or completion.finish_reason != "length"
+            reading = read(completion.text) if is_whole else None
+            if reading is None:
+                raise UselessReplyError(f"no {wanted} in {completion.text[-60:]!r}")
+            return reading
+
+        try:
+            reply = Reply(client.retried(attempt), "", num_requests)
+        except UselessReplyError as error:
+            reply = Reply(None, str(error), num_requests)
+        if on_reply is not None:
+            on_reply(question, reply)
+        return reply
+
+    if not questions:
+        return []
+    with ChatClient(endpoint, sleep=sleep) as client, ThreadPoolExecutor(endpoint.num_parallel) as threads:
+        try:
+            return list(threads.map(ask, questions))
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            client.close()  # nobody waits for an endpoint that is down
+            raise

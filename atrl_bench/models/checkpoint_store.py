@@ -10,18 +10,19 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.errors import AtrlBenchError, EndpointError, MissingDataError
+from atrl_bench.errors import AtrlBenchError, EndpointError, MissingDataError, reason_of
 from atrl_bench.models.local import DONE, find_model
-from atrl_bench.models.upload import files_of
 
 NONE = "none"  # what `--checkpoints` says for the run folder alone
 OPENED = "atrl-bench.json"  # proves that this store can be written, before anything is trained for it
+# What a run folder keeps beside a model: locks, what resuming needs, and what is not finished.
+NOT_SENT = ("lock", "*.tmp", "resume", "unfinished")
 
 
 @dataclass(frozen=True)
@@ -130,3 +131,36 @@ def _inside(folder: Path, name: Path) -> Path:
         raise ValueError(f"{name} would be written outside the checkpoint's folder")
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     return folder / name
+
+
+def upload_model(
+    folder: Path, written: Mapping[str, bytes], hub_id: str, *, private: bool
+) -> tuple[str, tuple[str, ...]]:
+    """Send a folder's files and `written`, by their names; returns the repository's address and all names."""
+    import httpx
+    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    contents: dict[str, Path | bytes] = {name: folder / name for name in files_of(folder)} | dict(written)
+    operations = [CommitOperationAdd(name, content) for name, content in contents.items()]
+    api = HfApi()
+    try:
+        url = api.create_repo(hub_id, private=private, exist_ok=True)
+        api.create_commit(hub_id, operations, commit_message=f"Add {folder.name}")
+    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, httpx.HTTPError) as error:
+        raise EndpointError(
+            f"{hub_id} did not take the model.",
+            why=reason_of(error),
+            next_step="check the name of the repository, `hf auth login`, and that HF_HUB_OFFLINE is not set",
+        ) from None
+    return str(url), tuple(contents)
+
+
+def files_of(folder: Path) -> list[str]:
+    """The files of a checkpoint's folder that are sent, by their names below it."""
+    names = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [
+        name.as_posix()
+        for name in names
+        if not any(Path(part).match(pattern) for part in name.parts for pattern in NOT_SENT)
+    ]

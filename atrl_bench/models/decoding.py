@@ -8,7 +8,8 @@ every repeat draws each token from its own row's distribution with its own rando
 That number comes from a counter-based generator keyed by (run seed, problem, repeat), one per step. So an answer is the
 same in whatever batch, order or process it is drawn, up to the rounding of a differently shaped matrix product.
 
-Shapes: P prompts, M answers (repeats of all prompts), R distinct rows, S positions, T response tokens, V vocabulary.
+Shapes: P prompts, M answers (repeats of all prompts), R distinct rows, S positions, T response tokens, V vocabulary;
+H key heads, D size of a head.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicLayer
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.models.prompt import MEDIA_TOKENS, Sampling
-from atrl_bench.models.reserved_cache import reserve
 
 # Rows are only left out once so many have ended: that copies the keys and values of all others.
 MAX_ENDED_ROWS = 1 / 8
@@ -189,3 +191,47 @@ def _draw(logits_RV: torch.Tensor, row_M: np.ndarray, uniform_M: np.ndarray, sam
     index_M1 = torch.searchsorted(distribution_MV, target_M1, right=True).clamp_(max=distribution_MV.shape[1] - 1)
     chosen = index_M1 if token_RV is None else token_RV[row].gather(1, index_M1)
     return chosen[:, 0].cpu().numpy()
+
+
+# Keys and values in memory that is reserved once: transformers' cache copies itself at every token that is added, which
+# takes longer than the token where many short answers are drawn.
+
+
+def reserve(cache: Any, num_tokens: int) -> None:
+    """Give the layers of a cache room for `num_tokens` more tokens; layers of another kind stay as they are."""
+    layers = getattr(cache, "layers", [])
+    for index, layer in enumerate(layers):
+        if type(layer) is DynamicLayer and layer.is_initialized:
+            layers[index] = ReservedLayer(layer, num_tokens)
+
+
+class ReservedLayer(DynamicLayer):
+    """A layer's keys and values with room for more."""
+
+    def __init__(self, layer: DynamicLayer, num_tokens: int) -> None:
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = layer.dtype, layer.device, True
+        self._capacity = layer.get_seq_length() + num_tokens
+        all_rows = torch.arange(len(layer.keys), device=self.device)
+        self.keys, self.values = self._rows_of(layer.keys, all_rows), self._rows_of(layer.values, all_rows)
+
+    def _rows_of(self, states_RHSD: Tensor, rows: Tensor) -> Tensor:
+        _, num_heads, length, size = states_RHSD.shape
+        chosen = states_RHSD.new_empty(len(rows), num_heads, self._capacity, size)[:, :, :length]
+        return torch.index_select(states_RHSD, 0, rows, out=chosen)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.keys, self.values = _grown(self.keys, key_states), _grown(self.values, value_states)
+        return self.keys, self.values
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        rows = beam_idx.to(self.device)
+        self.keys, self.values = self._rows_of(self.keys, rows), self._rows_of(self.values, rows)
+
+
+def _grown(states_RHSD: Tensor, more: Tensor) -> Tensor:
+    """The states with more behind them, in the room that is there."""
+    num_rows, num_heads, length, size = states_RHSD.shape
+    grown = states_RHSD.as_strided((num_rows, num_heads, length + more.shape[2], size), states_RHSD.stride())
+    grown[:, :, length:] = more
+    return grown

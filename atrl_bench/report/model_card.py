@@ -18,8 +18,8 @@ from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.checkpoint_store import upload_model
 from atrl_bench.models.local import find_model
-from atrl_bench.models.upload import upload_model
 from atrl_bench.printable import Record
 from atrl_bench.report.frame import CellPlace, headline, places_of_cells
 from atrl_bench.report.page import environment

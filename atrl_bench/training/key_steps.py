@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.data.dataset import root_of
 from atrl_bench.data.sets import find_set
 from atrl_bench.errors import MissingDataError
-from atrl_bench.models.ask import Reply, ask_all
-from atrl_bench.models.chat_client import EndpointConfig
+from atrl_bench.models.chat_client import EndpointConfig, Reply, ask_all
 from atrl_bench.models.served import data_url
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.problem import TrainingProblem

@@ -18,7 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 from atrl_bench.analysis.gpu_check import Bench
 from atrl_bench.analysis.random_model import SHAPES
 from atrl_bench.credit import AttentionRows, CreditConfig, install_row_capture, token_credit, visual_columns
-from atrl_bench.models.vision_windows import join_vision_windows, kernel
+from atrl_bench.models.attention import join_vision_windows, kernel
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason=needs.NO_GPU)]
 FLASH = "flash_attention_2"

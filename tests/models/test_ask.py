@@ -9,7 +9,7 @@ import time
 import pytest
 
 from atrl_bench.errors import EndpointError
-from atrl_bench.models.ask import Reply, ask_all
+from atrl_bench.models.chat_client import Reply, ask_all
 
 CUT_OFF = json.dumps({"choices": [{"finish_reason": "length", "message": {"content": "7"}}]}).encode()
 

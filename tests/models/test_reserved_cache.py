@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import DynamicCache
 
-from atrl_bench.models.reserved_cache import ReservedLayer, reserve
+from atrl_bench.models.decoding import ReservedLayer, reserve
 
 
 def grown(is_reserved):

@@ -8,9 +8,8 @@ import torch
 from tiny_vlms import make_tiny_vlm
 from torch.nn.functional import scaled_dot_product_attention
 
-from atrl_bench.models import vision_windows
-from atrl_bench.models.attention import attention_of, joins_vision_windows, prefer_flash_attention
-from atrl_bench.models.vision_windows import join_vision_windows
+from atrl_bench.models import attention
+from atrl_bench.models.attention import attention_of, join_vision_windows, joins_vision_windows, prefer_flash_attention
 
 
 def loop_over_windows(query_SHD, key_SHD, value_SHD, bounds, bounds_of_keys, longest, longest_key, *, scale):
@@ -28,8 +27,7 @@ def loop_over_windows(query_SHD, key_SHD, value_SHD, bounds, bounds_of_keys, lon
 @pytest.fixture
 def kernel(monkeypatch):
     """A machine with such a kernel."""
-    monkeypatch.setattr(vision_windows, "kernel", lambda: loop_over_windows)
-    monkeypatch.setattr("atrl_bench.models.attention.kernel", lambda: loop_over_windows)
+    monkeypatch.setattr(attention, "kernel", lambda: loop_over_windows)
 
 
 def outputs_and_gradients(vlm):
@@ -62,7 +60,7 @@ def test_windows_are_joined_in_half_precision_where_flash_attention_is_not_insta
 
 def test_a_machine_without_a_gpu_has_no_such_kernel_and_keeps_sdpa(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    vision_windows.kernel.cache_clear()
+    attention.kernel.cache_clear()
     model = make_tiny_vlm("qwen2_5_vl").model
     prefer_flash_attention(model, "bfloat16")
     assert not joins_vision_windows(model)

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 from atrl_bench.grading.judge.chart_prompt import CRITERIA, chart_messages
 from atrl_bench.grading.judge.judge import JudgeConfig
-from atrl_bench.grading.scorers.charts.program import find_program
-from atrl_bench.grading.scorers.charts.scoring import draw_many
-from atrl_bench.models.ask import ask_all
+from atrl_bench.grading.scorers.charts.scoring import draw_many, find_program
+from atrl_bench.models.chat_client import ask_all
 from atrl_bench.results.records import Gold, Verdict
 
 MAX_LINE = 300

@@ -26,8 +26,7 @@ from atrl_bench.grading.judge.prompt import (
     question_digest,
     verdict_in,
 )
-from atrl_bench.models.ask import Reply, ask_all
-from atrl_bench.models.chat_client import EndpointConfig
+from atrl_bench.models.chat_client import EndpointConfig, Reply, ask_all
 from atrl_bench.results.records import Gold, State, Verdict
 from atrl_bench.results.store import Judgement, Store
 

@@ -1,4 +1,4 @@
-"""How near a number is to the right one, in parts of a point."""
+"""How near a number is to the right one, in parts of a point; and the published rule for numbers and formulas."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import re
 from atrl_bench.grading.answer_parser import Quantity, parse
 from atrl_bench.grading.prose import sole_number
 from atrl_bench.grading.scorers.scored import Scored
-from atrl_bench.grading.spelling import NUMBER_WORDS
+from atrl_bench.grading.spelling import NUMBER_WORDS, TENS
 from atrl_bench.results.records import Gold
 
-_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_VALUES = {word: n for n, word in enumerate(NUMBER_WORDS)} | {word: 10 * n for n, word in enumerate(_TENS, start=2)}
-_TENS_RE, _UNITS_RE, _ALONE_RE = ("|".join(words) for words in (_TENS, NUMBER_WORDS[1:10], NUMBER_WORDS))
+_VALUES = {word: n for n, word in enumerate(NUMBER_WORDS)} | {word: 10 * n for n, word in enumerate(TENS, start=2)}
+_TENS_RE, _UNITS_RE, _ALONE_RE = ("|".join(words) for words in (TENS, NUMBER_WORDS[1:10], NUMBER_WORDS))
 _SPELLED = re.compile(rf"\b(?:({_TENS_RE})(?:[\s-]({_UNITS_RE}))?|({_ALONE_RE}))\b")
 
 
@@ -54,3 +53,20 @@ def read_number(text: str) -> float | None:
         return None
     tens, unit, alone = spelled[0]
     return float(_VALUES[alone] if alone else _VALUES[tens] + _VALUES.get(unit, 0))
+
+
+# A rule of others, as published, for comparing with numbers that were made with it; no task here uses it.
+
+
+def math_verify(answer: str, gold: Gold) -> Scored:
+    """R1-V's verdict on GeoQA: math-verify on the whole response and on the gold answer as it stands.
+
+    It reproduces the 1,508 published verdicts. It reads `10√{2}` as 10 and may take a number from the reasoning for the
+    answer; where it and `equal` differ, `equal` is right (tests/evaluation/test_geoqa_verdicts.py has every row).
+    """
+    from math_verify import parse, verify
+
+    # No time limits of its own: they are signal handlers, and sympy is deaf to them. The worker has one.
+    expected, predicted = parse(gold.answer, parsing_timeout=0), parse(answer, parsing_timeout=0)
+    right = bool(verify(expected, predicted, timeout_seconds=0))
+    return Scored(float(right), f"math-verify read {str(predicted[:1])[:80]}, gold {str(expected[:1])[:80]}")

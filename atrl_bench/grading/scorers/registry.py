@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.grading.scorers import numbers, official, text
+from atrl_bench.grading.scorers import numbers, text
 from atrl_bench.grading.scorers.charts.scoring import score_many
 from atrl_bench.grading.scorers.mega.scoring import mega
 from atrl_bench.grading.scorers.scored import Scored
@@ -36,7 +36,7 @@ class ProgramMetric(NamedTuple):
 METRICS: dict[str, Metric | ProgramMetric] = {
     "anls": Metric(text.anls, "words"),
     "chart": ProgramMetric(score_many),
-    "math_verify": Metric(official.math_verify, "response", is_slow=True),
+    "math_verify": Metric(numbers.math_verify, "response", is_slow=True),
     "mega": Metric(mega, "response", is_slow=True),
     "mra": Metric(numbers.mra, "answer"),
     "relaxed": Metric(text.relaxed, "words"),

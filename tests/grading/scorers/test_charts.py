@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.grading.grade import GradingPool, grade
-from atrl_bench.grading.scorers.charts.description import InvalidDescriptionError, read_description
-from atrl_bench.grading.scorers.charts.program import MAX_PROGRAM_CHARS, find_program
-from atrl_bench.grading.scorers.charts.scoring import draw, score_many
-from atrl_bench.grading.scorers.charts.similarity import colour_f1, f1, lab
+from atrl_bench.grading.scorers.charts.description import InvalidDescriptionError, colour_f1, f1, lab, read_description
+from atrl_bench.grading.scorers.charts.scoring import MAX_PROGRAM_CHARS, draw, find_program, score_many
 from atrl_bench.results.records import Gold
 
 

@@ -20,16 +20,21 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import struct
+import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from atrl_bench.grading.scorers.charts.description import Description, InvalidDescriptionError, read_description
-from atrl_bench.grading.scorers.charts.program import find_program
-from atrl_bench.grading.scorers.charts.similarity import PARTS, similarities
+from atrl_bench.grading.scorers.charts.description import (
+    Description,
+    InvalidDescriptionError,
+    read_description,
+    similarities,
+)
 from atrl_bench.results.records import Gold, State, Verdict
 from atrl_bench.sandbox.execution import Limits
 from atrl_bench.sandbox.isolation import require_isolation, run_program
@@ -41,6 +46,29 @@ ENVIRONMENT = {"MPLBACKEND": "Agg", "MPLCONFIGDIR": "/sandbox/work/.matplotlib"}
 )
 MAX_PARALLEL = 8
 MAX_PIXELS = 50_000_000
+MAX_PROGRAM_CHARS = 100_000
+_FENCED = re.compile(r"^[ \t]*```([^\n]*)\n(.*?)(?:```|\Z)", re.S | re.M)
+_MARKED, _UNMARKED = ("python", "py", "python3"), ("",)
+_IMPORT = re.compile(r"^(?:import|from) +(?:matplotlib|numpy|seaborn|pandas)\b", re.M)
+
+
+def find_program(response: str) -> str | None:
+    """The last fenced block marked as Python, else the last without a mark, else what follows the first import.
+
+    The last, because a response that reasons ends with what it has arrived at; the official scorer takes the first. A
+    fence that is never closed, as in a response that was cut off, reaches to the end.
+    """
+    blocks = [(mark.strip().lower(), body) for mark, body in _FENCED.findall(response)]
+    for accepted in (_MARKED, _UNMARKED):
+        bodies = [body for mark, body in blocks if mark in accepted and body.strip()]
+        if bodies:
+            return _checked(bodies[-1])
+    start = None if blocks else _IMPORT.search(response)
+    return _checked(response[start.start() :]) if start else None
+
+
+def _checked(program: str) -> str | None:
+    return textwrap.dedent(program) if len(program) <= MAX_PROGRAM_CHARS else None
 
 
 class DrawnChart(NamedTuple):
@@ -123,7 +151,7 @@ def _verdict(program: str, expected: DrawnChart, drawn: DrawnChart) -> Verdict:
 
 
 def _unscored(state: State, extracted: str | None, why: str) -> Verdict:
-    return Verdict(state, extracted, "chart", why, 0.0, {"executed": 0.0, **dict.fromkeys(PARTS, 0.0)})
+    return Verdict(state, extracted, "chart", why, 0.0, {"executed": 0.0, **dict.fromkeys(Description._fields, 0.0)})
 
 
 NO_PROGRAM = _unscored("unparseable", None, "no Python program in the response")
