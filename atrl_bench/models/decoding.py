@@ -57,6 +57,7 @@ def uniforms(run_seed: int, problem_id: str, repeat: int, count: int) -> np.ndar
     return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "big"))).random(count)
 
 
+@torch.inference_mode()
 def sample(
     model: Any,
     inputs: Mapping[str, torch.Tensor],
@@ -71,40 +72,6 @@ def sample(
     No answer has a token that stands for an image or a video. `with_logprobs`: those of the model's own distribution at
     the temperature, in which such tokens do have a share.
     """
-    with torch.inference_mode():
-        return _sample(model, inputs, draws, eos_ids, sampling, with_logprobs)
-
-
-@contextmanager
-def without_media_tokens(model: Any) -> Iterator[None]:
-    """Make the model's placeholders for images and videos impossible inside the block, whoever generates with it.
-
-    One that is drawn has no pixels: the model cannot read it, nor can a trainer score the response.
-    """
-    token_ids = media_tokens(model)
-
-    def forbid(_module: Any, _arguments: Any, output: Any) -> None:
-        output.logits[..., token_ids] = torch.finfo(output.logits.dtype).min
-
-    handle = model.register_forward_hook(forbid)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def media_tokens(model: Any) -> list[int]:
-    return [value for name in MEDIA_TOKENS if (value := getattr(model.config, name, None)) is not None]
-
-
-def _sample(
-    model: Any,
-    inputs: Mapping[str, torch.Tensor],
-    draws: Sequence[Draw],
-    eos_ids: Sequence[int],
-    sampling: Sampling,
-    with_logprobs: bool,
-) -> list[SampledTokens]:
     mask_RS = inputs["attention_mask"]
     # transformers' own positions: three axes for M-RoPE, one otherwise. After the prompt every axis counts on from
     # here.
@@ -172,6 +139,28 @@ def _sample(
         )
         for tokens_T, length, logprobs_T in zip(tokens_MT, length_M, logprobs_MT, strict=True)
     ]
+
+
+@contextmanager
+def without_media_tokens(model: Any) -> Iterator[None]:
+    """Make the model's placeholders for images and videos impossible inside the block, whoever generates with it.
+
+    One that is drawn has no pixels: the model cannot read it, nor can a trainer score the response.
+    """
+    token_ids = media_tokens(model)
+
+    def forbid(_module: Any, _arguments: Any, output: Any) -> None:
+        output.logits[..., token_ids] = torch.finfo(output.logits.dtype).min
+
+    handle = model.register_forward_hook(forbid)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def media_tokens(model: Any) -> list[int]:
+    return [value for name in MEDIA_TOKENS if (value := getattr(model.config, name, None)) is not None]
 
 
 def _draw(logits_RV: torch.Tensor, row_M: np.ndarray, uniform_M: np.ndarray, sampling: Sampling) -> np.ndarray:

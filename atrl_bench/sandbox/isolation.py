@@ -19,7 +19,6 @@ CODE_ISOLATION = "code isolation"  # how a task file names what is here
 PERMISSION = "ATRL_BENCH_ALLOW_CODE"  # set to 1 by `--allow-code`
 NOT_PERMITTED = "Programs written by models are not allowed to run."
 PROBE = Path(__file__).with_name("probe.py")
-HOW_TO_ISOLATE = "on Linux with util-linux, run as root or where the kernel lets users make namespaces"
 
 
 def run_program(
@@ -46,7 +45,7 @@ def require_isolation() -> None:
         raise AtrlBenchError(
             "This machine has no way to isolate a program, so no model-written code is run.",
             why=f"{'; '.join(leaks)}.",
-            next_step=HOW_TO_ISOLATE,
+            next_step="on Linux with util-linux, run as root or where the kernel lets users make namespaces",
         )
 
 

@@ -42,10 +42,6 @@ def _links() -> dict[Path, str]:
     return {path: os.readlink(path) for path in map(Path, SYSTEM) if path.is_symlink()}
 
 
-def _hidden() -> list[Path]:
-    return [path for path in map(Path, HIDDEN) if path.is_dir()]
-
-
 def isolated(program: Sequence[str], folder: Path, folder_bytes: int, user: int | None) -> list[str]:
     """The command that runs a program; `folder` has the job in `job` and an empty `root` to build in."""
     namespaces = ["--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
@@ -70,7 +66,7 @@ def _building_script(folder: Path, program: Sequence[str], folder_bytes: int, us
         options = "bind" if str(view) in DEVICES else "bind,ro,nosuid,nodev"
         lines.append(("mount", "-o", options, source, inside))
     lines += [("ln", "-s", target, root / path.relative_to("/")) for path, target in _links().items()]
-    hidden = [root / path.relative_to("/") for path in _hidden()]
+    hidden = [root / path.relative_to("/") for path in map(Path, HIDDEN) if path.is_dir()]
     lines += [("mount", "-t", "tmpfs", "-o", "ro,size=4k", "sandbox", path) for path in hidden]
     work, old = root / WORK[1:], root / "old"
     options = f"mode=1777,size={folder_bytes},nr_inodes={NUM_FILES},nosuid,nodev"

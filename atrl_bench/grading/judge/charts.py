@@ -11,28 +11,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from atrl_bench.grading.judge.chart_prompt import CRITERIA, chart_messages
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.grading.scorers.charts.scoring import draw_many, find_program
-from atrl_bench.models.chat_client import ask_all
+from atrl_bench.models.chat_client import Reply, ask_all
 from atrl_bench.results.records import Gold, Verdict
 
 MAX_LINE = 300
-
-
-class Opinion(NamedTuple):
-    """The points on each criterion, or none and why."""
-
-    points: Mapping[str, int] | None
-    why: str
-
-    @property
-    def score(self) -> float | None:
-        """All points together, as a part of 1."""
-        return None if self.points is None else sum(self.points.values()) / sum(CRITERIA.values())
 
 
 def parse_points(reply: str) -> dict[str, int] | None:
@@ -57,8 +45,8 @@ def _distinct(pairs: Sequence[tuple[str, Any]]) -> bool:
 
 def ask_about(
     pictures: Sequence[tuple[bytes, bytes]], config: JudgeConfig, *, sleep: Callable[[float], object] | None = None
-) -> list[Opinion]:
-    """The judge's opinions on (reference, candidate) pairs; raises `EndpointError` when it does not answer."""
+) -> list[Reply[dict[str, int]]]:
+    """The judge's points for (reference, candidate) pairs; raises `EndpointError` when it does not answer."""
     different = list(dict.fromkeys(pictures))
     replies = ask_all(
         config,
@@ -70,8 +58,7 @@ def ask_about(
         max_tokens=config.max_tokens,
         sleep=sleep,
     )
-    opinions = [Opinion(reply.reading, reply.why or f"{config.model} gives points") for reply in replies]
-    by_pair = dict(zip(different, opinions, strict=True))
+    by_pair = dict(zip(different, replies, strict=True))
     return [by_pair[pair] for pair in pictures]
 
 
@@ -97,11 +84,11 @@ def with_opinions(
     return [_combined(v, opinions[index]) if index in opinions else v for index, v in enumerate(verdicts)]
 
 
-def _combined(verdict: Verdict, opinion: Opinion) -> Verdict:
-    if opinion.score is None or opinion.points is None:
-        return verdict._replace(state="judge failed", grader="judge", why=opinion.why, score=None)
-    low, high = verdict.points, opinion.score
-    parts = {f"judge_{name}": points / CRITERIA[name] for name, points in opinion.points.items()}
+def _combined(verdict: Verdict, reply: Reply[dict[str, int]]) -> Verdict:
+    if reply.reading is None:
+        return verdict._replace(state="judge failed", grader="judge", why=reply.why, score=None)
+    low, high = verdict.points, sum(reply.reading.values()) / sum(CRITERIA.values())
+    parts = {f"judge_{name}": points / CRITERIA[name] for name, points in reply.reading.items()}
     score = (low + high) / 2
     return verdict._replace(
         state="correct" if score >= 1 else "wrong",

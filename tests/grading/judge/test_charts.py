@@ -61,7 +61,7 @@ def test_the_six_criteria_make_a_hundred_points():
 def test_the_reference_is_the_first_picture_and_the_candidate_the_second():
     with ChatServer(json.dumps(HALF)) as server:
         [opinion] = ask(server, [(b"the reference", b"the candidate")])
-    assert opinion.score == 0.5
+    assert opinion.reading == HALF
     content = server.requests[0]["messages"][-1]["content"]
     assert [part["type"] for part in content] == ["text", "image_url", "text", "image_url"]
     assert [part["text"] for part in content[::2]] == ["The reference:", "The candidate:"]
@@ -72,11 +72,11 @@ def test_the_reference_is_the_first_picture_and_the_candidate_the_second():
 
 def test_a_reply_without_points_is_asked_for_again_and_then_not_scored():
     with ChatServer("Nice charts!", json.dumps(FULL)) as server:
-        assert ask(server, [(b"a", b"b")])[0].score == 1.0
+        assert ask(server, [(b"a", b"b")])[0].reading == FULL
         assert len(server.requests) == 2
     with ChatServer("Nice charts!") as server:
         [opinion] = ask(server, [(b"a", b"b")])
-        assert (opinion.points, opinion.score, len(server.requests)) == (None, None, 3)
+        assert (opinion.reading, len(server.requests)) == (None, 3)
 
 
 def test_the_same_pair_is_asked_about_once_and_the_reverse_is_another():

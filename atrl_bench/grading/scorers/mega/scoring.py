@@ -140,14 +140,11 @@ def read_rules(packed: str) -> Rules:
         )
     except (UnreadableLiteralError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CannotScoreError(f"the row does not say how it is scored: {error!r}") from error
-    unknown = [name for name in [*rules.metrics.values(), *rules.whole.values()] if not _is_known(name)]
+    known = {*BY_REFERENCE, *BY_CONTEXT, *UNAVAILABLE}
+    unknown = [name for name in [*rules.metrics.values(), *rules.whole.values()] if name not in known]
     if unknown or rules.parser not in PARSERS or rules.aggregation not in ("mean", "min"):
         raise CannotScoreError(f"no metric {', '.join(unknown) or rules.aggregation} after the parser {rules.parser}")
     return rules
-
-
-def _is_known(name: str) -> bool:
-    return name in BY_REFERENCE or name in BY_CONTEXT or name in UNAVAILABLE
 
 
 def mega(answer: str, gold: Gold) -> Scored:
