@@ -55,9 +55,8 @@ _SPELLINGS = {
     "个": "个 人 只 条 块 次 种 本 张 支",
 }
 _UNIT_NAMES = {spelling: unit for unit, spellings in _SPELLINGS.items() for spelling in spellings.split()}
-for _name in [
-    name for name in _UNIT_NAMES if name.isascii() and len(name) > 1
-]:  # "Cm" and "CM", unless it is another unit
+# "Cm" and "CM", unless it is another unit
+for _name in [name for name in _UNIT_NAMES if name.isascii() and len(name) > 1]:
     _UNIT_NAMES.setdefault(_name.title(), _UNIT_NAMES[_name])
     _UNIT_NAMES.setdefault(_name.upper(), _UNIT_NAMES[_name])
 _FACTORS = {

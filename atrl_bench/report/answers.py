@@ -19,8 +19,8 @@ from markupsafe import Markup
 
 from atrl_bench.experiments.answer_credit import remembered_credit
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.grading.judge.agreement import judge_summary
 from atrl_bench.grading.judge.calibration import calibration_report
-from atrl_bench.grading.judge.report import judge_summary
 from atrl_bench.report.media import Pictures, pictures_of
 from atrl_bench.report.page import BESIDE, html_environment, render_page
 from atrl_bench.report.rendered import PageRecord, page_key

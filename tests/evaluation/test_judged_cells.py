@@ -10,9 +10,8 @@ from fake_backend import picture, write_geoqa
 from atrl_bench.errors import EndpointError
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
-from atrl_bench.grading.judge.agreement import Agreement, opinion_keys
+from atrl_bench.grading.judge.agreement import Agreement, JudgeSummary, judge_summary, opinion_keys
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET, CalibrationReport, Passed
-from atrl_bench.grading.judge.report import JudgeSummary, judge_summary
 from atrl_bench.profiles import load_profile
 
 PROFILE = load_profile("smoke")

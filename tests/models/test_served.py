@@ -385,12 +385,14 @@ def test_one_failure_of_any_kind_is_retried(failure) -> None:
     assert waits == [0.5]
 
 
-def test_a_server_that_asks_for_time_gets_it_up_to_a_minute() -> None:
+def test_the_wait_doubles_and_a_server_that_asks_for_time_gets_it_up_to_a_minute() -> None:
     waits: list[float] = []
-    replies = [(429, {"Retry-After": "7"}, b""), (503, {"Retry-After": "9999"}, b""), ANSWER]
-    with ChatServer(*replies) as server:
-        EndpointModel(server.endpoint(), sleep=waits.append).generate([PROMPT], [[0]], WARM)
-    assert waits == [7.0, 60.0]
+    broken, busy = refusal(500, "broken"), (429, {"Retry-After": "7"}, b"")
+    with ChatServer(broken, broken, busy, (503, {"Retry-After": "9999"}, b""), ANSWER) as server:
+        EndpointModel(server.endpoint(num_attempts=5, first_wait=0.5), sleep=waits.append).generate(
+            [PROMPT], [[0]], WARM
+        )
+    assert waits == [0.5, 1.0, 7.0, 60.0]
 
 
 def test_a_reply_that_drips_is_cut_at_the_deadline() -> None:

@@ -17,9 +17,8 @@ import pytest
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.sandbox import execution, isolation
-from atrl_bench.sandbox.execution import Limits, SandboxResult
+from atrl_bench.sandbox.execution import Limits, SandboxResult, memory_below, supervise
 from atrl_bench.sandbox.isolation import known_leaks, require_isolation, require_permission, run_program
-from atrl_bench.sandbox.supervise import memory_below, supervise
 
 SMALL = Limits(wall_seconds=3, cpu_seconds=2, memory_bytes=256 << 20, num_processes=8, folder_bytes=8 << 20)
 

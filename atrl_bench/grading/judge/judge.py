@@ -19,13 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from atrl_bench.digests import spec_key
-from atrl_bench.grading.judge.prompt import (
-    JUDGE_PROMPT_VERSION,
-    Candidate,
-    judge_messages,
-    question_digest,
-    verdict_in,
-)
+from atrl_bench.grading.judge.prompt import JUDGE_PROMPT_VERSION, Candidate, judge_messages, question_digest, verdict_in
 from atrl_bench.models.chat_client import EndpointConfig, Reply, ask_all
 from atrl_bench.results.records import Gold, State, Verdict
 from atrl_bench.results.store import Judgement, Store

@@ -23,36 +23,9 @@ def many(number: int) -> list[Candidate]:
     return [CANDIDATE._replace(extracted=str(place)) for place in range(number)]
 
 
-OK = b"HTTP/1.1 200 OK\r\n"
-
-
 def cut(connection) -> None:
     """Promise a long reply and hang up in the middle of it."""
-    connection.sendall(OK + b'Content-Length: 1000\r\n\r\n{"choices": [')
-
-
-def hang_up(connection) -> None:
-    """Say nothing at all."""
-
-
-def drip(connection) -> None:
-    """Send a blank every now and then, for longer than anyone waits."""
-    connection.sendall(OK + b"\r\n")
-    for _ in range(40):
-        connection.sendall(b" ")
-        time.sleep(0.05)
-
-
-def stall(connection) -> None:
-    """Accept the question and think about it for too long."""
-    time.sleep(1.0)
-
-
-def flood(connection) -> None:
-    """Send more than any reply may have."""
-    connection.sendall(OK + b"\r\n")
-    for _ in range(200):
-        connection.sendall(b" " * 65536)
+    connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"choices": [')
 
 
 # What a reply says ------------------------------------------------------------------------------------------------
@@ -116,34 +89,15 @@ def test_a_verdict_becomes_a_state_and_is_asked_for_once(serve, text, state):
     assert (body["model"], body["temperature"]) == ("qwen", 0.1)
 
 
-def test_a_verdict_in_parts_is_read(serve):
-    parts = [{"type": "text", "text": "Incor"}, {"type": "text", "text": "rect"}]
-    server = serve(json.dumps({"choices": [{"message": {"content": parts}}]}).encode())
-    assert server.judge().grade_many([CANDIDATE])[0].state == "wrong"
-
-
 # A server that misbehaves -----------------------------------------------------------------------------------------
 
+# All that may go wrong with a request is in tests/reliability/test_hostile_server.py.
 PASSING = {
-    "500": (500, {}, b"broken"),
-    "502": (502, {}, b"<html>bad gateway</html>"),
     "503": (503, {}, b""),
-    "429": (429, {}, b""),
-    "empty body": b"",
-    "a proxy's page": b"<html>proxy</html>",
-    "no choices": b'{"choices": []}',
-    "choices of another type": b'{"choices": {"message": "Correct"}}',
-    "no message": b'{"choices": [{"text": "Correct"}]}',
     "null content": b'{"choices": [{"message": {"content": null}}]}',
     "a number as content": b'{"choices": [{"message": {"content": 1}}]}',
     "parts without text": b'{"choices": [{"message": {"content": [{"type": "text"}]}}]}',
-    "a list": b'["Correct"]',
-    "deep nesting": b"[" * 5000,
-    "invalid UTF-8": b'{"choices": [{"message": {"content": "\xff\xfeCorrect"}}]}',
-    "not gzip": (200, {"Content-Encoding": "gzip"}, b"not gzip"),
     "cut in the body": cut,
-    "cut at once": hang_up,
-    "flood": flood,
     "no verdict": "I cannot say.",
     "cut by the token limit": b'{"choices": [{"finish_reason": "length", "message": {"content": "Incorrect"}}]}',
 }
@@ -157,15 +111,6 @@ def test_one_failure_of_any_kind_is_retried(serve, failure):
     assert server.waits == [0.5]
 
 
-@pytest.mark.parametrize("failure", [drip, stall], ids=lambda failure: failure.__name__)
-def test_a_reply_that_takes_too_long_is_cut_at_the_deadline(serve, failure):
-    server = serve(failure, "Correct")
-    start = time.monotonic()
-    [verdict] = server.judge(seconds=0.3).grade_many([CANDIDATE])
-    assert verdict.state == "correct"
-    assert time.monotonic() - start < 2
-
-
 def test_a_slow_reply_within_the_deadline_is_waited_for(serve):
     def slowly(_):
         time.sleep(0.3)
@@ -174,13 +119,6 @@ def test_a_slow_reply_within_the_deadline_is_waited_for(serve):
     server = serve(answer=slowly)
     assert server.judge(seconds=30).grade_many([CANDIDATE])[0].state == "wrong"
     assert server.waits == []
-
-
-def test_the_wait_doubles_and_retry_after_is_honoured_up_to_a_minute(serve):
-    broken, busy = (500, {}, b""), (429, {"Retry-After": "7"}, b"")
-    server = serve(broken, broken, busy, (429, {"Retry-After": "9999"}, b""), "Correct")
-    server.judge(num_attempts=5).grade_many([CANDIDATE])
-    assert server.waits == [0.5, 1.0, 7.0, 60.0]
 
 
 def test_retry_after_may_be_a_date(serve):
@@ -226,17 +164,9 @@ def test_an_endpoint_that_is_down_is_an_error(serve):
         judge.grade_many([CANDIDATE])
 
 
-@pytest.mark.parametrize(
-    ("status", "body"),
-    [
-        (401, b"no key"),
-        (403, b""),
-        (404, b'{"error": {"message": "The model `qwen` does not exist."}}'),
-        (307, b""),
-    ],
-)
-def test_a_refused_or_redirected_request_is_not_repeated(serve, status, body):
-    server = serve((status, {"Location": "http://127.0.0.1:9/"}, body))
+@pytest.mark.parametrize("status", [401, 403, 404, 307])
+def test_a_refused_or_redirected_request_is_not_repeated(serve, status):
+    server = serve((status, {"Location": "http://127.0.0.1:9/"}, b""))
     with pytest.raises(EndpointError, match=f"status {status}") as caught:
         server.judge().grade_many([CANDIDATE])
     assert len(server.requests) == 1
