@@ -75,7 +75,7 @@ def test_a_store_that_something_emptied_is_not_begun_again_without_a_word(tmp_pa
     run_dir.open_store().close()  # a command that was killed as it made the store: nothing is lost
     run_dir.store_path.write_bytes(b"")
     run_dir.reports.mkdir()
-    with pytest.raises(StoreError, match=r"is empty: it has 0 bytes\.(.|\n)*reports beside it(.|\n)*restore it"):
+    with pytest.raises(StoreError, match=r"is empty: 0 bytes\.(.|\n)*reports beside it(.|\n)*restore it"):
         run_dir.open_store()
     assert run_dir.store_path.stat().st_size == 0
 
