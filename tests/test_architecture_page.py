@@ -64,7 +64,8 @@ def entered_files() -> Callable[[], AbstractContextManager[set[str]]]:
 
         def enter(frame, event, _):
             path = Path(frame.f_code.co_filename)
-            if event == "call" and path.is_relative_to(PACKAGE) and frame.f_code.co_name != "<module>":
+            ours = path.suffix == ".py" and path.is_relative_to(PACKAGE)  # not the templates of an installed package
+            if event == "call" and ours and frame.f_code.co_name != "<module>":
                 files.add(path.relative_to(PACKAGE).as_posix())
 
         sys.setprofile(enter)

@@ -347,7 +347,7 @@ def test_many_small_memory_bombs_are_ended_together():
         for _ in range(5):
             if os.fork() == 0:
                 break
-        held = bytearray(os.urandom(1) * (100 << 20))
+        held = bytearray(b"x") * (100 << 20)  # one allocation: each process stays below the limit alone
         time.sleep(10)
     """
     limits = Limits(wall_seconds=8, memory_bytes=200 << 20, folder_bytes=1 << 20, num_processes=12)
