@@ -40,8 +40,8 @@ def train(
     """
     from atrl_bench.experiments import cost, memory_check, price, train_command
     from atrl_bench.lab import bases
+    from atrl_bench.training.describe import resolved_arguments
     from atrl_bench.training.recipe import load_recipe
-    from atrl_bench.training.run import resolved_arguments
 
     overrides = train_command.recipe_overrides(set_ or [], credit=credit)
 

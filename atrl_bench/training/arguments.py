@@ -6,6 +6,7 @@ are the ones that silently change a method.
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -46,6 +47,11 @@ def most_pairs(recipe: PreferenceRecipe, profile: Profile) -> tuple[int, int]:
     sizes = recipe.sizes(profile)
     problems = min(num_rollouts(recipe, profile) * sizes.prompts_per_rollout, rows)
     return problems * recipe.pairs.max_pairs_per_problem, problems * sizes.group_size
+
+
+def num_pair_updates(recipe: PreferenceRecipe, profile: Profile, num_pairs: int) -> int:
+    """How many updates the passes over the pairs take; the last one is filled from the next pass."""
+    return math.ceil(recipe.num_epochs * num_pairs / per_update(recipe, profile))
 
 
 def trl_arguments(

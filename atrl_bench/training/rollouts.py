@@ -1,42 +1,36 @@
-"""Training on rollouts: the trainer of a `RolloutRecipe`, its rewards and its arguments."""
+"""Training on rollouts: the trainer of a `RolloutRecipe`, and its rewards."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+
+from datasets import Dataset
+from trl import GRPOConfig
 
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import credit_rule
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import num_devices, num_rollouts, trl_arguments
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards import Reward
-from atrl_bench.training.rewards.accuracy import overlong_cache, overlong_reward
+from atrl_bench.training.rewards.accuracy import overlong_reward
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
+from atrl_bench.training.rewards.temporal import LengthReward, TemporalReward
 from atrl_bench.training.rewards.video_r1 import FormatReward
-from atrl_bench.training.rollout_engine import engine_spec, require_sampler
+from atrl_bench.training.rollout_engine import require_sampler
+from atrl_bench.training.stability import StabilityChecks
+from atrl_bench.training.trainer import CreditTrainer
 from atrl_bench.training.trainer_inputs import TrainerInputs
-from atrl_bench.training.weights import describe_credit
-
-if TYPE_CHECKING:
-    from atrl_bench.training.trainer import CreditTrainer
+from atrl_bench.training.weights.credit import require_truth
+from atrl_bench.training.weights.dependency import refuse_videos
 
 
 @contextlib.contextmanager
 def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     """Yield the trainer of a run, with the grader that gives its rewards."""
-    from datasets import Dataset
-    from trl import GRPOConfig
-
-    from atrl_bench.training.stability import StabilityChecks
-    from atrl_bench.training.trainer import CreditTrainer
-    from atrl_bench.training.weights.credit import require_truth
-    from atrl_bench.training.weights.dependency import refuse_videos
-
     recipe, data = inputs.recipe, inputs.data
     sizes = recipe.sizes(inputs.profile)
     if recipe.vppo is not None or "blackened_logprob" in needs_of(credit_rule(recipe.credit.rule)):
@@ -67,8 +61,6 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
 
 def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Reward]:
     """The rewards that a recipe combines: the accuracy, then in the order of `arguments.reward_weights`."""
-    from atrl_bench.training.rewards.temporal import LengthReward, TemporalReward
-
     recipe, sizes = inputs.recipe, inputs.recipe.sizes(inputs.profile)
     rewards: list[Reward] = [ANSWER_REWARDS[recipe.rewards].make(pool)]
     if recipe.overlong_cache_fraction is not None:
@@ -82,35 +74,3 @@ def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Re
             check_key_steps(inputs.data.name, [problem.key_steps for problem in inputs.data.problems])
         rewards += [key_step_match, chain_validity]
     return rewards
-
-
-def describe(recipe: RolloutRecipe, profile: Profile, num_devices: int) -> dict[str, Any]:
-    """Rewards, credit and TRL's arguments, without loading anything."""
-    sizes = recipe.sizes(profile)
-    rollouts = num_rollouts(recipe, profile)
-    rewards: dict[str, Any] = {"accuracy": ANSWER_REWARDS[recipe.rewards].description}
-    if recipe.overlong_cache_fraction is not None:
-        cache = overlong_cache(sizes.max_response_tokens, recipe.overlong_cache_fraction)
-        rewards["overlong"] = f"0 down to -1 over the last {cache} of {sizes.max_response_tokens} tokens"
-    if recipe.format_reward:
-        rewards["format"] = f"+{recipe.format_reward:g} in <think> and <answer> tags"
-    if (temporal := recipe.temporal) is not None:
-        shortest, longest = sizes.rewarded_lengths
-        rewards["temporal"] = (
-            f"+{temporal.bonus:g} if right, where the group is right at least {temporal.tolerance:g} times as often as "
-            f"{temporal.num_shuffled(sizes.group_size)} responses to shuffled frames"
-        )
-        rewards["length"] = f"+{temporal.length_bonus:g} if right and of {shortest} to {longest} tokens"
-    if recipe.step_rewards is not None:
-        rewards["key_step_match"] = "the share of the problem's key steps that the chain takes, 0 to 1"
-        rewards["chain_validity"] = "1 for a chain with all its sections in order, else 0"
-    return {
-        "rollouts": {
-            "number": rollouts,
-            "problems_each": sizes.prompts_per_rollout,
-            **engine_spec(recipe, profile).get("rollouts", {}),
-        },
-        "rewards": rewards,
-        "credit": describe_credit(recipe.credit),
-        "trl": trl_arguments(recipe, profile, rollouts=rollouts, num_devices=num_devices),
-    }

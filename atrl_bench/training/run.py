@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.data.dataset import data_digest
-from atrl_bench.data.sets import GENERATED_SETS, TRAINING_SETS, find_set
+from atrl_bench.data.sets import find_set
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.errors import MissingDataError
@@ -26,13 +26,10 @@ from atrl_bench.models.attention import attention_of, joins_vision_windows, pref
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref
 from atrl_bench.profiles import Profile
-from atrl_bench.training import preferences, rollouts, supervised
 from atrl_bench.training.data import load_training_data
-from atrl_bench.training.official import describe_differences
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import VERL_VERSION, uses_verl
 from atrl_bench.training.run_spec import run_spec
-from atrl_bench.training.saving import save_model
 from atrl_bench.training.sharding import reads_weights, reserve_weights
 from atrl_bench.training.trackers import Trackers, reporting, run_name
 from atrl_bench.training.trainer_inputs import TrainerInputs
@@ -41,8 +38,6 @@ from atrl_bench.training.verl import require_verl_form, trained_by_verl, verl_py
 if TYPE_CHECKING:
     from atrl_bench.training.resumable import Resumable
 
-# The module that builds a recipe's trainer and describes its arguments, for each `method`.
-METHODS: dict[str, Any] = {"rollouts": rollouts, "supervised": supervised, "preferences": preferences}
 NO_TRACKERS = Trackers()
 SUMMARY_ROLLOUTS = 5  # first and last values of a summary are means over this many rollouts
 
@@ -55,31 +50,6 @@ class TrainingResult:
     digest: str
     seconds: float
     summary: dict[str, Any]
-
-
-def resolved_arguments(recipe: Recipe, profile: Profile, *, num_devices: int = 1) -> dict[str, Any]:
-    """Everything a run would be started with, without a GPU, a network or a model."""
-    sizes = recipe.sizes(profile)
-    return {
-        "recipe": recipe.model_dump(mode="json"),
-        "model": {
-            "base": profile.model if recipe.start_from is None else f"the checkpoint of {recipe.start_from}",
-            "compute": sizes.dtype,
-            "min_pixels": sizes.min_pixels,
-            "max_pixels": sizes.max_pixels,
-        },
-        "data": {
-            "name": recipe.data,
-            "source": "the generated mini world"
-            if profile.generated_data and recipe.data in TRAINING_SETS
-            else "generated"
-            if recipe.data in GENERATED_SETS
-            else find_set(recipe.data).hub_id or recipe.data,
-            "max_prompt_tokens": sizes.max_prompt_tokens,
-        },
-        **METHODS[recipe.method].describe(recipe, profile, num_devices),
-        **describe_differences(recipe, profile),
-    }
 
 
 def train(
@@ -167,7 +137,7 @@ def _trained(
         trainer._load_from_checkpoint(str(checkpoint))  # all is trained; resuming would take one more step
     else:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    save_model(trainer, folder)
+    _save_model(trainer, folder)
     if processes.is_main:
         seconds = metrics.seconds_before + time.monotonic() - started
         return processes.agree(_completed(folder, seconds, trainer))
@@ -242,7 +212,10 @@ def build_trainer(inputs: TrainerInputs[Any]) -> Iterator[Resumable]:
     """Yield the trainer that the recipe's method makes of these, ready to run."""
     from transformers import PrinterCallback
 
-    with METHODS[inputs.recipe.method].build(inputs) as trainer:
+    from atrl_bench.training import preferences, rollouts, supervised  # and with them TRL
+
+    methods: dict[str, Any] = {"rollouts": rollouts, "supervised": supervised, "preferences": preferences}
+    with methods[inputs.recipe.method].build(inputs) as trainer:
         trainer.remove_callback(PrinterCallback)
         yield trainer
 
@@ -297,3 +270,68 @@ def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+# The model in its folder: whole, merged, and with the same bytes for the same weights ---------------------------------
+
+
+def _save_model(trainer: Resumable, folder: Path) -> None:
+    """Write the model under another name in its run folder, then move it there file by file."""
+    trainer.release()
+    _forget_batches(trainer.processing_class)
+    temporary = folder / "unfinished"
+    if trainer.accelerator.is_main_process:
+        shutil.rmtree(temporary, ignore_errors=True)
+    model = trainer.model_wrapped if trainer.is_deepspeed_enabled else trainer.model
+    # The weights of all processes, gathered by all together; what follows is the main one's alone.
+    state = trainer.accelerator.get_state_dict(model) if trainer.is_sharded else None
+    if trainer.accelerator.is_main_process:
+        _write_model(trainer, temporary, state)
+        (temporary / "training_args.bin").unlink(missing_ok=True)
+        _forget_loading(temporary / "tokenizer_config.json")
+        for path in sorted(temporary.iterdir()):
+            if path.is_dir():
+                shutil.rmtree(folder / path.name, ignore_errors=True)
+            os.replace(path, folder / path.name)
+        temporary.rmdir()
+    trainer.accelerator.wait_for_everyone()
+
+
+def _write_model(trainer: Resumable, folder: Path, state: dict[str, Any] | None) -> None:
+    """Write the model and its processor; `state` has the weights of one that is sharded."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if not hasattr(model, "merge_and_unload"):
+        if state is not None:  # a weight with two names has become two, of which a file has one
+            state = {name: value for name, value in state.items() if name not in model.all_tied_weights_keys}
+        trainer._save(str(folder), state_dict=state)
+        return
+    model.save_pretrained(folder / "adapter", state_dict=state)
+    if state is not None:
+        model = _reloaded(model, folder / "adapter")
+    model.merge_and_unload().save_pretrained(folder)
+    trainer.processing_class.save_pretrained(folder)
+
+
+def _reloaded(model: Any, adapter: Path) -> Any:
+    """The base of a sharded model, whole and on the CPU, with the adapters in this folder."""
+    from peft import PeftModel
+    from transformers import AutoModelForImageTextToText
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+    unset_hf_deepspeed_config()  # ZeRO-3 would shard what is loaded, too
+    base = AutoModelForImageTextToText.from_pretrained(model.config._name_or_path, dtype=model.config.dtype)
+    return PeftModel.from_pretrained(base, adapter, torch_device="cpu")
+
+
+def _forget_batches(processor: Any) -> None:
+    """Undo the padding a tokenizer keeps from its last batch: a run resumed after its last update has not seen one."""
+    backend = getattr(processor, "tokenizer", processor).backend_tokenizer
+    backend.no_padding()
+    backend.no_truncation()
+
+
+def _forget_loading(path: Path) -> None:
+    """Drop how the base's tokenizer was loaded: transformers writes it down, and it depends on the environment."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    kept = {name: value for name, value in content.items() if name not in ("is_local", "local_files_only")}
+    path.write_text(json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")

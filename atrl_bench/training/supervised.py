@@ -3,26 +3,34 @@
 The loss is the mean negative log-likelihood of the tokens of the response and of the token that ends it, over the whole
 batch: the prompt and the places of images and videos have none. (The released code of Video-R1 trains on the prompt
 too and, for Qwen2.5-VL, on the places of its video.) Prompts are those of the rollouts, pixel for pixel.
+
+Shapes: B responses, S positions.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from trl import SFTConfig, SFTTrainer
+from trl.trainer.utils import pad
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.profiles import Profile
 from atrl_bench.training.arguments import imitation_arguments, num_devices, num_rollouts
 from atrl_bench.training.data import TrainingData
+from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, with_media
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.problem import response_of
 from atrl_bench.training.recipe import SupervisedRecipe
+from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
-if TYPE_CHECKING:
-    from atrl_bench.training.imitation import ImitationTrainer
+IGNORED = -100  # the label of a token that is not imitated
 
 
 def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_tokens: int) -> TrainingData:
@@ -47,13 +55,49 @@ def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_t
     return replace(data, problems=kept, left_out=data.left_out | {why: n for why, n in left_out.items() if n})
 
 
+class Imitation:
+    """Makes a batch of rows: prompts and responses padded on the left, with labels on the responses alone."""
+
+    def __init__(self, data: TrainingData, processor: Any, form: str, run_seed: int, dtype: torch.dtype) -> None:
+        self._data, self._processor, self._form = data, processor, form
+        self._run_seed, self._dtype = run_seed, dtype
+
+    def __call__(self, rows: Sequence[dict[str, int]]) -> dict[str, Tensor]:
+        """The inputs of the model with `labels`: the response and its end, IGNORED everywhere else."""
+        tokenizer = self._processor.tokenizer
+        ids_B, labels_B, visuals_B = [], [], []
+        for row in rows:
+            example = self._data.example(row["row"], self._run_seed)
+            messages = with_media(example["prompt"], example["images"], example["videos"])
+            prompt_ids, visual = read_prompt(self._processor, messages, self._dtype)
+            response = response_of(example["process"], example["answer"], self._form)
+            response_ids = [*tokenizer(response)["input_ids"], tokenizer.eos_token_id]
+            ids_B.append(torch.tensor(prompt_ids + response_ids))
+            labels_B.append(torch.tensor([IGNORED] * len(prompt_ids) + response_ids))
+            visuals_B.append(visual)
+        input_ids_BS = pad(ids_B, padding_value=tokenizer.pad_token_id, padding_side="left")
+        types_BS = token_types(input_ids_BS, self._processor.image_token_id, self._processor.video_token_id)
+        return {
+            "input_ids": input_ids_BS,
+            "attention_mask": pad([torch.ones_like(ids) for ids in ids_B], padding_value=0, padding_side="left"),
+            "labels": pad(labels_B, padding_value=IGNORED, padding_side="left"),
+            "mm_token_type_ids": types_BS,
+            **joined_visuals(visuals_B, torch.device("cpu")),
+        }
+
+
+class ImitationTrainer(Resumable, SFTTrainer):
+    """TRL's SFTTrainer on rows of a TrainingData."""
+
+    def __init__(self, inputs: TrainerInputs[SupervisedRecipe], **trl: Any) -> None:
+        super().__init__(inputs, **trl)
+        # Qwen2.5-VL's own forward pass does not take the number of tokens; TRL's loss divides by it. Without it the
+        # loss would be a mean of the micro-batches' means, in which long responses count less.
+        self.model_accepts_loss_kwargs = True
+
+
 @contextlib.contextmanager
 def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]:
-    from datasets import Dataset
-    from trl import SFTConfig
-
-    from atrl_bench.training.imitation import Imitation, ImitationTrainer
-
     recipe, profile = inputs.recipe, inputs.profile
     sizes = recipe.sizes(profile)
     data = with_responses(inputs.data, inputs.processor.tokenizer, recipe.response, sizes.max_response_tokens)
@@ -66,14 +110,3 @@ def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]
         train_dataset=Dataset.from_dict({"row": rows}),
         data_collator=Imitation(data, inputs.processor, recipe.response, inputs.seed, inputs.model.dtype),
     )
-
-
-def describe(recipe: SupervisedRecipe, profile: Profile, num_devices: int) -> dict[str, Any]:
-    """What is imitated and TRL's arguments, without loading anything."""
-    sizes = recipe.sizes(profile)
-    batches = num_rollouts(recipe, profile)
-    return {
-        "batches": {"number": batches, "examples_each": sizes.prompts_per_rollout},
-        "response": {"form": recipe.response, "max_tokens": sizes.max_response_tokens},
-        "trl": imitation_arguments(recipe, profile, batches=batches, num_devices=num_devices),
-    }

@@ -12,8 +12,8 @@ from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.models.shape import model_shape
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import most_devices, num_rollouts, trl_arguments
+from atrl_bench.training.describe import resolved_arguments
 from atrl_bench.training.recipe import RolloutRecipe, list_recipes, load_recipe
-from atrl_bench.training.run import resolved_arguments
 
 SIZE_FIELDS = {
     "num_generations",
@@ -147,7 +147,7 @@ def test_the_size_of_a_local_model_is_read_from_its_files(base_folder, tiny_mode
 def test_resolving_a_plain_recipe_imports_no_torch():
     code = (
         "import sys; from atrl_bench.profiles import load_profile; from atrl_bench.training.recipe import load_recipe; "
-        "from atrl_bench.training.run import resolved_arguments; "
+        "from atrl_bench.training.describe import resolved_arguments; "
         "resolved_arguments(load_recipe('dapo'), load_profile('paper')); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

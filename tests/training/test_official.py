@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.profiles import load_profile
+from atrl_bench.training.describe import resolved_arguments
 from atrl_bench.training.official import differences, official_settings, resolved_settings
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import resolved_arguments
 
 PAPER, MINI = load_profile("paper"), load_profile("mini")
 METHODS = Path(__file__).parents[2] / "docs" / "methods"

@@ -13,9 +13,9 @@ from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
+from atrl_bench.training.describe import resolved_arguments
 from atrl_bench.training.pairs import GradedAnswer, PreferencePair, given_pairs, pairs_of
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import resolved_arguments
 
 
 def answers(row, right, wrong):

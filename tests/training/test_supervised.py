@@ -12,11 +12,10 @@ from torch.nn.functional import cross_entropy
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
-from atrl_bench.training.imitation import IGNORED, Imitation
+from atrl_bench.training.describe import resolved_arguments
 from atrl_bench.training.problem import response_of
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import resolved_arguments
-from atrl_bench.training.supervised import with_responses
+from atrl_bench.training.supervised import IGNORED, Imitation, with_responses
 
 
 @pytest.fixture

@@ -7,10 +7,7 @@ once for each rollout, when its advantages are known, and may ask the trainer fo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
-
-from atrl_bench.training.recipe import CreditChoice
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,12 +22,3 @@ class TokenWeighting(Protocol):
         self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
     ) -> Tensor:
         """weights_BT, by which the advantages are multiplied."""
-
-
-def describe_credit(choice: CreditChoice, **source: str) -> dict[str, Any]:
-    """The rule and, where there is one, all its hyperparameters."""
-    if choice.rule == "uniform":  # the credit rules import torch, which a plain recipe need not wait for
-        return {"rule": choice.rule}
-    from atrl_bench.training.weights.credit import credit_config
-
-    return {"rule": choice.rule, **source, **asdict(credit_config(choice))}
