@@ -23,7 +23,7 @@ from atrl_bench.report.table_model import Column, Table, TableCell
 from atrl_bench.report.table_run import read_table
 from atrl_bench.results import numbers
 from atrl_bench.results.store import Cell, Run, Store
-from atrl_bench.training.official import differences
+from atrl_bench.training.describe import differences
 from atrl_bench.training.recipe import load_recipe
 
 Pairs = Iterable[tuple[str, Any]]  # a name and its value, a line each

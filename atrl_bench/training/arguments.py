@@ -111,7 +111,6 @@ def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[flo
 def common_arguments(
     recipe: Recipe, profile: Profile, updates: int, updates_per_rollout: int, num_devices: int, seed: int
 ) -> dict[str, Any]:
-    """The arguments that every kind of training has: of the optimiser, and for bookkeeping."""
     sizes = recipe.sizes(profile)
     completions = 2 if isinstance(recipe, PreferenceRecipe) else 1  # of what an update takes so many of
     most = max(1, sizes.completions_per_device // completions)

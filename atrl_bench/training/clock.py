@@ -18,7 +18,6 @@ class PhaseClock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of the block to `name`."""
         started = self.now()
         self._inner.append(0.0)
         try:

@@ -61,11 +61,9 @@ class TrainingData:
 
     @property
     def most_media(self) -> dict[str, int]:
-        """How many images, and how many videos, a problem has at most."""
         return {kind: max(problem.num_media[kind] for problem in self.problems) for kind in ("image", "video")}
 
     def seen_at(self, sizes: TrainingSizes) -> TrainingData:
-        """The data with its videos read at these sizes."""
         return replace(self, num_frames=sizes.num_frames, video_max_pixels=sizes.video_max_pixels)
 
     def example(self, index: int, run_seed: int) -> dict[str, Any]:
@@ -238,7 +236,6 @@ def _why_unusable(problem: TrainingProblem) -> str:
 
 
 def _why_no_file(files: Sequence[Path]) -> str:
-    """Why a row's files cannot be shown; nothing where all are there."""
     outside = [unquote(path.name.removeprefix(OUTSIDE)) for path in files if path.name.startswith(OUTSIDE)]
     if outside:
         return f"file outside the set's folder: {outside[0]}"

@@ -50,7 +50,7 @@ def sample_groups(
     for start in range(0, len(prompts.keys_P), step):
         part = slice(start, start + step)
         fields = {name: rows_P[part] for name, rows_P in prompts.token_fields_P.items()}
-        inputs = _padded(prompts.token_ids_P[part], fields, pad_id, model.device)
+        inputs = padded(prompts.token_ids_P[part], fields, pad_id, model.device)
         inputs |= joined_visuals(prompts.visuals_P[part], model.device)
         keys = enumerate(prompts.keys_P[part])
         draws = [Draw(prompt, key, repeat) for prompt, key in keys for repeat in range(group_size)]
@@ -59,13 +59,12 @@ def sample_groups(
     return token_ids, [list(one.logprobs) for one in answers] if with_logprobs else None
 
 
-def _padded(
+def padded(
     prompt_ids_P: Sequence[list[int]],
     token_fields: Mapping[str, Sequence[list[int]]],
     pad_id: int,
     device: torch.device,
 ) -> dict[str, Tensor]:
-    """The prompts and the other fields of their tokens, padded on the left."""
     ids_P = [torch.tensor(ids) for ids in prompt_ids_P]
     inputs = {
         "input_ids": pad(ids_P, padding_value=pad_id, padding_side="left"),

@@ -11,25 +11,22 @@ on it finds them. A line is written the moment it exists: the same command goes 
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atrl_bench.data.dataset import root_of
 from atrl_bench.data.sets import find_set
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.chat_client import EndpointConfig, Reply, ask_all
 from atrl_bench.models.served import data_url
+from atrl_bench.results.files import write_atomically
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.problem import TrainingProblem
 from atrl_bench.training.rewards.steps import KeyStep, read_key_step_file, read_key_steps
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 MAX_REPLY_CHARACTERS = 20_000
 MAX_KEY_STEPS = 20
@@ -125,7 +122,8 @@ def request(problem: TrainingProblem) -> list[dict[str, Any]]:
         source, task = "its correct answer", "First solve the problem in a few lines. "
         solution = f"Correct answer:\n{problem.answer}"
     text = INSTRUCTION.format(source=source, task=task, question=problem.question, solution=solution)
-    images = [] if problem.process else [_image_part(picture) for picture in problem.decoded()]
+    pictures = [] if problem.process else problem.decoded()
+    images = [{"type": "image_url", "image_url": {"url": data_url(picture)}} for picture in pictures]
     return [{"role": "user", "content": [*images, {"type": "text", "text": text}]}]
 
 
@@ -143,14 +141,8 @@ def read_reply(text: str) -> tuple[KeyStep, ...]:
     return steps
 
 
-def _image_part(picture: Image) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": data_url(picture)}}
-
-
 def _drop_broken_lines(path: Path) -> None:
     """Write the file again without a line that a kill has cut short: the next one would be glued to it."""
-    whole: Sequence[str] = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
-    if whole and not whole[-1].endswith("\n"):
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text("".join(whole[:-1]), encoding="utf-8")
-        os.replace(temporary, path)
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if text and not text.endswith("\n"):
+        write_atomically(path, text[: text.rfind("\n") + 1].encode())

@@ -41,7 +41,6 @@ class PromptBatch:
 def read_prompts(
     processor: Any, messages_P: Sequence[Any], keys_P: Sequence[str], dtype: torch.dtype, media_ids: MediaIds
 ) -> PromptBatch:
-    """What the processor makes of prompts with images and videos."""
     read_P = [read_prompt(processor, messages, dtype) for messages in messages_P]
     types_P = [token_types(torch.tensor(ids), *media_ids).tolist() for ids, _ in read_P]
     token_ids_P, visuals_P = [ids for ids, _ in read_P], [visual for _, visual in read_P]
@@ -64,7 +63,6 @@ def media_of(messages: Sequence[Mapping[str, Any]]) -> Media:
 
 
 def with_media(messages: list[dict[str, Any]], images: Sequence[Any], videos: Sequence[Any]) -> list[dict[str, Any]]:
-    """The messages with images and videos in their places, in order."""
     media = {"image": iter(images), "video": iter(videos)}
     return [
         {

@@ -9,7 +9,6 @@ import numpy as np
 
 
 def generator(*key: object) -> np.random.Generator:
-    """Random numbers that the key names."""
     digest = hashlib.sha256(":".join(map(str, key)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 

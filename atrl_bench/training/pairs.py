@@ -8,7 +8,6 @@ Shapes: P prompts, G answers each.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from accelerate.utils import gather_object
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
+from atrl_bench.results.files import replaced
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.group_sampling import sample_groups
 from atrl_bench.training.multimodal import read_prompts, with_media
@@ -113,7 +113,6 @@ def _answered(
         return processes.agree([GradedAnswer(**row) for row in _read(path)[0]] if processes.is_main else [])
     answers: list[GradedAnswer] = gather_object(_sampled(rows[processes.index :: processes.count], inputs, pool))
     if processes.is_main:
-        path.parent.mkdir(parents=True, exist_ok=True)
         _write(answers, path, {})
     return answers
 
@@ -164,14 +163,13 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
 
 
 def _write(items: Sequence[Any], path: Path, counts: dict[str, int]) -> None:
-    """Write a table under another name and rename it when it is whole; counts travel in its metadata."""
+    """Write a table whose metadata has the counts."""
     import pyarrow.parquet
 
     table = pyarrow.Table.from_pylist([asdict(item) for item in items])
     metadata = {COUNT + reason: str(count) for reason, count in counts.items()}
-    temporary = path.with_suffix(f".{os.getpid()}")
-    pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), temporary)
-    os.replace(temporary, path)
+    with replaced(path) as file:
+        pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), file)
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:

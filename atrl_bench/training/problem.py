@@ -49,7 +49,6 @@ class TrainingProblem:
         return {"image": len(self.images), "video": len(self.videos)}
 
     def decoded(self) -> list[Image]:
-        """The images as RGB pictures."""
         return [_decode(image) for image in self.images]
 
     def cells(self) -> list[dict[str, Any]]:
@@ -98,7 +97,6 @@ def _truth(row: dict[str, Any]) -> TokenTruth | None:
 def _media(
     described: TrainingSet, row: dict[str, Any], root: Path
 ) -> tuple[tuple[bytes | Path, ...], tuple[Path, ...]]:
-    """What the row shows: images, embedded or as files, and videos."""
     if row.get("data_type") == "video" and described.media_column in row:
         return (), tuple(own_file(root, name) for name in described.files_of(row))
     columns = image_columns(described)
@@ -107,7 +105,6 @@ def _media(
 
 
 def image_columns(described: TrainingSet) -> tuple[str, ...]:
-    """The columns of which one has the images of a row."""
     return (described.media_column, *IMAGE_COLUMNS) if described.names_files else IMAGE_COLUMNS
 
 

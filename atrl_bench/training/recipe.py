@@ -88,7 +88,6 @@ class Temporal(Settings):
     length_bonus: float = Field(ge=0, description="omega, added to each right response of one of the rewarded lengths")
 
     def num_shuffled(self, group_size: int) -> int:
-        """How many responses to shuffled frames are compared with a group of this size."""
         return max(1, round(self.shuffled_fraction * group_size))
 
 
@@ -123,7 +122,6 @@ class Recipe(Settings):
         return value
 
     def overrides_under(self, profile: Profile) -> dict[str, Any]:
-        """The sizes that replace the profile's."""
         everywhere = {name: size for name, size in self.overrides.items() if not isinstance(size, dict)}
         own = self.overrides.get(profile.name, {})
         return everywhere | (own if isinstance(own, dict) else {})
@@ -297,7 +295,6 @@ KINDS: dict[str, type[Recipe]] = {
 
 
 def list_recipes() -> list[str]:
-    """The names of the recipes, ours and those of other packages."""
     return sorted(name for name, path in _recipe_files().items() if _is_recipe(path))
 
 
@@ -337,7 +334,6 @@ def first_stage(recipe: Recipe) -> Recipe | None:
 
 
 def stages_of(recipe: Recipe) -> list[Recipe]:
-    """The recipes that are trained for one, itself the last."""
     first = first_stage(recipe)
     return [*(stages_of(first) if first else []), recipe]
 

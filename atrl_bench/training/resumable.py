@@ -52,7 +52,6 @@ class Resumable(Trainer):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether the weights are divided among the devices."""
         return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
 
     @property
@@ -67,7 +66,6 @@ class Resumable(Trainer):
             self.credit.close()
 
     def note_credit(self) -> None:
-        """Keep what the credits since the last call were like."""
         assert self.credit is not None
         for name, value in self.credit.pop_diagnostics().items():
             self.note(name, value)

@@ -27,7 +27,6 @@ IMPORTANCE_CORRECTION = {
 
 
 def installed_vllm() -> str | None:
-    """The version of the installed vLLM, None where there is none."""
     try:
         return importlib.metadata.version("vllm")
     except importlib.metadata.PackageNotFoundError:

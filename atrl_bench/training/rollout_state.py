@@ -50,7 +50,6 @@ class ResponseGroup:
 
     @property
     def about_video(self) -> bool:
-        """Whether the problem shows a video."""
         return bool(self.inputs[0]["videos"])
 
 
@@ -62,12 +61,10 @@ class SampledResponse(NamedTuple):
 
     @property
     def repeat(self) -> int:
-        """Its place in its group."""
         return self.number % len(self.group.rewards_GF)
 
     @property
     def example(self) -> dict[str, Any]:
-        """The problem that it answers."""
         return self.group.inputs[self.repeat]
 
     @property

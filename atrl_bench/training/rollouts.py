@@ -30,7 +30,6 @@ from atrl_bench.training.weights.dependency import refuse_videos
 
 @contextlib.contextmanager
 def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
-    """Yield the trainer of a run, with the grader that gives its rewards."""
     recipe, data = inputs.recipe, inputs.data
     sizes = recipe.sizes(inputs.profile)
     if recipe.vppo is not None or "blackened_logprob" in needs_of(credit_rule(recipe.credit.rule)):

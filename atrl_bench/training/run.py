@@ -26,6 +26,7 @@ from atrl_bench.models.attention import attention_of, joins_vision_windows, pref
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref
 from atrl_bench.profiles import Profile
+from atrl_bench.results.files import write_atomically
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import VERL_VERSION, uses_verl
@@ -146,7 +147,6 @@ def _trained(
 
 
 def _completed(folder: Path, seconds: float, trainer: Resumable) -> TrainingResult:
-    """The result of a run whose model has been saved, and write down that it is complete."""
     from atrl_bench.training.metrics import summarise
 
     summary = summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS)
@@ -209,7 +209,6 @@ def load_inputs(
 
 @contextlib.contextmanager
 def build_trainer(inputs: TrainerInputs[Any]) -> Iterator[Resumable]:
-    """Yield the trainer that the recipe's method makes of these, ready to run."""
     from transformers import PrinterCallback
 
     from atrl_bench.training import preferences, rollouts, supervised  # and with them TRL
@@ -221,7 +220,6 @@ def build_trainer(inputs: TrainerInputs[Any]) -> Iterator[Resumable]:
 
 
 def _facts(trainer: Resumable) -> dict[str, Any]:
-    """What a finished run says of its data and of how it was trained."""
     data, attention = trainer.data, dict[str, Any](implementation=attention_of(trainer.model))
     if joins_vision_windows(trainer.model):
         attention["vision"] = "all windows at once, torch's varlen_attn"
@@ -237,9 +235,7 @@ def _facts(trainer: Resumable) -> dict[str, Any]:
 
 def _write_done(folder: Path, result: TrainingResult, facts: dict[str, Any]) -> None:
     content = {"digest": result.digest, "seconds": result.seconds, "summary": result.summary, **facts}
-    temporary = folder / "done.json.tmp"
-    temporary.write_text(json.dumps(content, indent=2, sort_keys=True), encoding="utf-8")
-    os.replace(temporary, folder / "done.json")
+    write_atomically(folder / DONE, json.dumps(content, indent=2, sort_keys=True).encode())
 
 
 def _finished(folder: Path) -> TrainingResult | None:

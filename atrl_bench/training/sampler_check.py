@@ -43,12 +43,10 @@ def differences(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> Logpr
 
 
 def num_media_tokens(token_ids: Sequence[int], media_ids: Sequence[int | None]) -> int:
-    """How many tokens of a prompt stand for images and videos."""
     return sum(token_id in media_ids for token_id in token_ids)
 
 
 def require_same_prompt(read_ids: Sequence[int], token_ids: Sequence[int], media_ids: Sequence[int | None]) -> None:
-    """Raise unless vLLM read the prompt as the trainer does."""
     if list(read_ids) == list(token_ids):
         return
     read, expected = num_media_tokens(read_ids, media_ids), num_media_tokens(token_ids, media_ids)

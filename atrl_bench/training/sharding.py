@@ -63,7 +63,6 @@ def layers_of_text(model: Any) -> list[str]:
 
 
 def refuse_mixed_media(data: TrainingData) -> None:
-    """Raise for images beside videos."""
     with_videos = sum(bool(problem.videos) for problem in data.problems)
     if 0 < with_videos < len(data.problems):
         raise InvalidFileError(

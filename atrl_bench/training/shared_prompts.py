@@ -66,7 +66,6 @@ class Layout:
 
     @property
     def num_prompt_tokens(self) -> int:
-        """How many tokens of the one row are prompt."""
         return int(self.prompt_PS.sum())
 
     def packed(self, prompt_PS: Tensor, response_BU: Tensor) -> Tensor:
@@ -104,7 +103,6 @@ class Attention:
         self._outputs_N = _inverse(places)
 
     def __call__(self, module: Any, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, None]:
-        """What a layer's attention function returns for the one row."""
         prompt_q, prompt_k, prompt_v = (_padded(states, self._slot_PS) for states in (query, key, value))
         with unrecorded():
             prompts, _ = self._of_prompts(module, prompt_q, prompt_k, prompt_v, self._mask_P1SS, **options)
@@ -279,7 +277,6 @@ class SharedPrompts:
         return Layout(prompts, rows_P, mask_BS[rows_P, :num_prompt], mask_BS[:, num_prompt:])
 
     def _visual_by_row(self, inputs: Mapping[str, Any]) -> list[Visual]:
-        """The tensors of each row's images and videos."""
         visuals: list[Visual] = [{} for _ in inputs["input_ids"]]
         for token_name, (pixels, grid, more) in KINDS.items():
             if inputs.get(pixels) is None:

@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 
 from atrl_bench.credit.anchors import tokens_of_parts
 from atrl_bench.credit.truth import TokenTruth
-from atrl_bench.training.group_sampling import sample_groups
+from atrl_bench.training.group_sampling import padded, sample_groups
 from atrl_bench.training.multimodal import PromptBatch, joined_visuals, with_media
 from atrl_bench.training.order import further_problems
 
@@ -50,7 +50,6 @@ class StabilityChecks(TrainerCallback):
         self._base_weights = {name: weight.detach().clone() for name, weight in named}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Look at the policy where another part of the run is done."""
         parts = [
             step * self._num_checks // max(1, state.max_steps) for step in (state.global_step - 1, state.global_step)
         ]
@@ -127,17 +126,10 @@ def unrewarded(truth: TokenTruth | None, token_texts: Sequence[str]) -> Tensor:
 def _whole(
     prompts: PromptBatch, responses: Sequence[list[int]], part: slice, device: torch.device
 ) -> dict[str, Tensor]:
-    """The inputs of some prompts with their responses behind them, padded on the left."""
-    pairs = zip(prompts.token_ids_P[part], responses[part], strict=True)
-    rows = [[*prompt, *response] for prompt, response in pairs]
-    inputs = {"input_ids": _padded(rows), "attention_mask": _padded([[1] * len(row) for row in rows])}
-    for name, rows_P in prompts.token_fields_P.items():
-        inputs[name] = _padded(
-            [[*row, *(0 for _ in of)] for row, of in zip(rows_P[part], responses[part], strict=True)]
-        )
-    return {name: value.to(device) for name, value in inputs.items()} | joined_visuals(prompts.visuals_P[part], device)
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    length = max(map(len, rows))
-    return torch.tensor([[0] * (length - len(row)) + list(row) for row in rows])
+    texts = responses[part]
+    ids = [[*prompt, *text] for prompt, text in zip(prompts.token_ids_P[part], texts, strict=True)]
+    fields = {
+        name: [[*row, *[0] * len(text)] for row, text in zip(rows_P[part], texts, strict=True)]
+        for name, rows_P in prompts.token_fields_P.items()
+    }
+    return padded(ids, fields, 0, device) | joined_visuals(prompts.visuals_P[part], device)

@@ -27,7 +27,6 @@ TRACKERS = ("trackio", "wandb", "tensorboard")  # each is the name of its packag
 
 
 def check_trackers(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, if these are trackers and their packages are installed."""
     for name in names:
         if name not in TRACKERS:
             raise UnknownNameError("tracker", name, TRACKERS, next_step=f"--report-to {','.join(TRACKERS)}")

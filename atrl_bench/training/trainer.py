@@ -50,7 +50,7 @@ from atrl_bench.credit.trl import CreditedModel, credited
 from atrl_bench.models.decoding import without_media_tokens
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.profiles import Rollouts
-from atrl_bench.training.advantages import AdvantageEstimator, GroupRelative
+from atrl_bench.training.advantages import GroupRelative
 from atrl_bench.training.advantages.gae import Critic, GeneralisedAdvantages
 from atrl_bench.training.dealing import dealt
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
@@ -130,7 +130,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         if inputs.profile.rollouts.engine == "vllm":
             self._start_vllm(inputs.profile.rollouts)
 
-        self.estimator: AdvantageEstimator = GroupRelative()
+        self.estimator = GroupRelative()
         if recipe.critic is not None:
             hidden_size, device = self.model.config.get_text_config().hidden_size, self.accelerator.device
             critic = Critic(recipe.critic, hidden_size, run_seed=self.run_seed, device=device)
@@ -157,7 +157,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
         return int(self.state.global_step // self.updates_per_rollout)
 
     def _start_vllm(self, settings: Rollouts) -> None:
-        """Have vLLM sample, and TRL correct for what it rounds otherwise."""
         self.rollout_settings, self.use_vllm = settings, True
         self.vllm = VLLMSampler(
             self.model,
@@ -174,7 +173,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
 
     @property
     def in_step(self) -> bool:
-        """Whether a process can sample only together with all others."""
         if self.vllm is not None:
             return self.vllm.mode == "server"
         return not self.from_one_prefill
@@ -312,7 +310,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
         return groups
 
     def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
-        """`size` responses to each prompt as TRL writes them, outside of its metrics of the rollout."""
         with self._carrying(prompts=self.read(messages_P, keys_P)):
             token_ids, _ = self._generate_single_turn(None, None, None, size)
         texts = self.processing_class.batch_decode(token_ids, skip_special_tokens=True)
@@ -447,11 +444,9 @@ class CreditTrainer(Resumable, GRPOTrainer):
         return tuple(fields)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
-        """The rewards of the groups, of all processes, as TRL's method of this name does."""
         return torch.cat([group.rewards_GF for group in self._rollout_state.groups])
 
     def score(self, batch: Mapping[str, Any], name: PassName, *, trim: bool = True, model: Any = None) -> Tensor:
-        """The log-probabilities of a batch's responses in one more pass over them, by the policy unless told."""
         scoring = ScoringPass(name, batch.get("visuals", ()), trim=trim)
         with (
             torch.no_grad(),
@@ -628,7 +623,6 @@ class CreditTrainer(Resumable, GRPOTrainer):
             )
 
     def loss(self, batch: dict[str, Any]) -> Tensor:
-        """The loss of a batch of a rollout, whose gradient an update would take."""
         return self._compute_loss(self.model, batch)
 
     # Metrics, checkpoints ---------------------------------------------------------------------------------------------

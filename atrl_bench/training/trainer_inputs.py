@@ -40,7 +40,6 @@ class TrainerInputs(Generic[RecipeT]):
         return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
 
     def trl_config(self, config: Callable[..., ConfigT], fields: dict[str, Any]) -> ConfigT:
-        """TRL's config with these fields, for this machine and the run's folder."""
         import torch
 
         with warnings.catch_warnings():

@@ -130,7 +130,6 @@ def _sampler_gpus(profile: Profile) -> int:
 
 
 def require_verl_form(recipe: Recipe, profile: Profile) -> None:
-    """Raise if verl has no form of this recipe, or of a setting of it."""
     if (what := _without_form(recipe, profile)) is not None:
         raise InvalidFileError(
             f"Recipe {recipe.name} cannot be trained by verl: {what}.",
@@ -140,7 +139,6 @@ def require_verl_form(recipe: Recipe, profile: Profile) -> None:
 
 
 def _without_form(recipe: Recipe, profile: Profile) -> str | None:
-    """The first thing of a recipe that verl cannot do."""
     if not isinstance(recipe, RolloutRecipe):
         return f"method {recipe.method!r} samples no rollouts"
     if recipe.objective not in _files():

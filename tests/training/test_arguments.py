@@ -88,14 +88,6 @@ def test_the_three_defaults_of_trl_that_change_a_method_are_written_out():
     assert (arguments["loss_type"], arguments["beta"], arguments["use_bias_correction_kl"]) == ("grpo", 0.02, False)
 
 
-def test_gspo_takes_its_token_form_exactly_where_the_credit_is_not_uniform():
-    levels = [
-        trl_arguments(load_recipe("gspo", credit=credit), load_profile("mini"), rollouts=1)["importance_sampling_level"]
-        for credit in ("uniform", "atrl")
-    ]
-    assert levels == ["sequence", "token"]
-
-
 def test_a_rollout_that_does_not_divide_evenly_says_which_sizes_to_change():
     with pytest.raises(InvalidFileError, match="32 cannot be divided by 3 devices"):
         trl_arguments(load_recipe("grpo"), load_profile("mini"), rollouts=1, num_devices=3)

@@ -1,4 +1,4 @@
-"""Training rows: the columns of the three sets, bad rows, and prompts as the evaluation writes them."""
+"""Training rows: the columns of the sets, bad rows, and prompts as the evaluation writes them, images in place."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.sets import find_set
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.mini.videos import encode
-from atrl_bench.models.templates import choose_template, render
+from atrl_bench.models.templates import TEMPLATES, choose_template, render
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.multimodal import read_prompt, with_media
-from atrl_bench.training.problem import gold_answer
+from atrl_bench.training.problem import TrainingProblem, gold_answer
 
 
 def png(size=(56, 56)):
@@ -107,18 +107,23 @@ def test_prompts_that_are_too_long_are_left_out(tmp_path, mini_processor):
     assert kept.left_out == {"prompt too long": 1}
 
 
-def test_the_length_of_a_prompt_is_counted_as_the_processor_makes_it(tmp_path, mini_processor):
-    rows = [{"images": [png((112, 56))], "problem": "What is the sum?", "answer": "1"}]
-    data = load_training_data("geometry3k", write(tmp_path, "geometry3k", rows))
+def limit_is_exact(data, processor):
+    """Check that a limit of the first row's longest prompt leaves nothing out, and a limit of one token less does."""
     lengths = []
     for seed in range(20):
-        prompt = data.example(0, seed)["prompt"]
-        text = mini_processor.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-        lengths.append(len(mini_processor(text=[text], images=[data.problems[0].decoded()])["input_ids"][0]))
-    longest = max(lengths)
-    assert data.without_long_prompts(mini_processor, longest).left_out == {}
+        example = data.example(0, seed)
+        messages = with_media(example["prompt"], example["images"], example["videos"])
+        lengths.append(len(read_prompt(processor, messages, torch.float32)[0]))
+    assert data.without_long_prompts(processor, max(lengths)).left_out == {}
     with pytest.raises(MissingDataError):
-        data.without_long_prompts(mini_processor, longest - 1)
+        data.without_long_prompts(processor, max(lengths) - 1)
+
+
+@pytest.mark.parametrize("question", ["What is the sum?", "Compare <image> with <image>."])
+def test_the_length_of_a_prompt_is_counted_as_the_processor_makes_it(tmp_path, mini_processor, question):
+    images = [png((112, 56))] * max(1, question.count("<image>"))
+    rows = [{"images": images, "problem": question, "answer": "1"}]
+    limit_is_exact(load_training_data("geometry3k", write(tmp_path, "geometry3k", rows)), mini_processor)
 
 
 def test_a_missing_folder_column_or_set_says_so(tmp_path):
@@ -219,15 +224,8 @@ def test_rows_whose_file_is_missing_are_left_out_and_too_many_are_an_error(tmp_p
 def test_the_length_of_a_prompt_with_a_video_is_counted_at_its_largest(tmp_path, mini_processor):
     film(tmp_path / "video_r1" / "films" / "a.mp4")
     data = load_training_data("video_r1_cot", write_json(tmp_path, [ROW]))
-    data = replace(data, num_frames=4, video_max_pixels=56 * 56)  # as large as the film: two steps of four tokens
-    lengths = []
-    for seed in range(20):
-        example = data.example(0, seed)
-        messages = with_media(example["prompt"], [], example["videos"])
-        lengths.append(len(read_prompt(mini_processor, messages, torch.float32)[0]))
-    assert data.without_long_prompts(mini_processor, max(lengths)).left_out == {}
-    with pytest.raises(MissingDataError):
-        data.without_long_prompts(mini_processor, max(lengths) - 1)
+    # As large as the film: two steps of four tokens.
+    limit_is_exact(replace(data, num_frames=4, video_max_pixels=56 * 56), mini_processor)
 
 
 def test_the_digest_follows_the_videos(tmp_path):
@@ -247,3 +245,71 @@ def test_video_r1_is_fetched_first_or_given_as_a_folder(tmp_path):
         load_training_data("video_r1", tmp_path)
     assert "Video-R1-260k" in caught.value.why
     assert "unpack its archives" in caught.value.next_step
+
+
+# Images and videos where a question marks them ----------------------------------------------------------------------
+
+IMAGE, VIDEO = {"type": "image"}, {"type": "video"}
+COMPARE = "Compare <image> with <image>."
+
+
+def words(text):
+    return {"type": "text", "text": text}
+
+
+def row(problem, num_images=1, **more):
+    return {"problem": problem, "answer": "3", "images": [png((56 * (1 + n), 56)) for n in range(num_images)], **more}
+
+
+@pytest.fixture
+def rows_of_a_set(tmp_path):
+    return lambda *rows: load_training_data("geometry3k", write(tmp_path, "geometry3k", list(rows)))
+
+
+def problem(question, images=0, videos=0):
+    return TrainingProblem("1", question, "3", images=(b"",) * images, videos=("a.mp4",) * videos)
+
+
+def test_each_mark_within_a_question_becomes_its_image_at_that_place(rows_of_a_set):
+    [loaded] = rows_of_a_set(row(COMPARE, 2)).problems
+    asks = "\nPlease reason step by step, and put your final answer within \\boxed{}."
+    assert loaded.content(0) == [words("Compare "), IMAGE, words(" with "), IMAGE, words("." + asks)]
+
+
+@pytest.mark.parametrize("question", ["<image>How many?", " <image>\n<image> How many?", "How many?"])
+def test_images_that_open_a_question_stand_before_the_template_as_those_without_marks_do(question, rows_of_a_set):
+    [loaded] = rows_of_a_set(row(question, 2)).problems
+    for template in range(len(TEMPLATES)):
+        assert loaded.content(template) == [IMAGE, IMAGE, words(render("How many?", template))]
+
+
+def test_images_keep_their_order_and_those_that_the_marks_do_not_reach_come_first():
+    assert problem("A <image> B", images=3).content(0)[:4] == [IMAGE, IMAGE, words("A "), IMAGE]
+
+
+def test_a_mark_of_a_video_is_the_videos_place():
+    assert problem("Before <video> after", videos=1).content(0)[:2] == [words("Before "), VIDEO]
+    assert problem("Is <image> in it?", images=1, videos=1).content(0)[:3] == [VIDEO, words("Is "), IMAGE]
+
+
+def test_a_row_with_a_mark_and_no_image_for_it_is_left_out_and_counted(rows_of_a_set):
+    data = rows_of_a_set(row(COMPARE, 1), row("Is <video> long?", 1), row(COMPARE, 2), row("<image>?", 1))
+    assert [len(kept.images) for kept in data.problems] == [2, 1]
+    assert data.left_out == {"more marks than images": 2}
+
+
+def test_the_prompt_of_a_pair_has_its_images_in_place_and_no_template():
+    pair = replace(problem(COMPARE, images=2), chosen="yes", rejected="no")
+    assert pair.content(0) == [words("Compare "), IMAGE, words(" with "), IMAGE, words(".")]
+
+
+def test_the_model_reads_the_first_image_at_the_first_mark_and_the_second_at_the_second(rows_of_a_set, mini_processor):
+    data = rows_of_a_set(row(COMPARE, 2))
+    example = data.example(0, run_seed=0)
+    messages = with_media(example["prompt"], example["images"], example["videos"])
+    ids, visual = read_prompt(mini_processor, messages, torch.float32)
+    assert visual["image_grid_thw"].tolist() == [[1, 4, 4], [1, 4, 8]]
+    # Four patches are a token: the first image has four tokens, the second eight.
+    image = "<|vision_start|>" + "<|image_pad|>" * 4 + "<|vision_end|>"
+    wide_image = image.replace("<|image_pad|>" * 4, "<|image_pad|>" * 8)
+    assert f"Compare {image} with {wide_image}." in mini_processor.tokenizer.decode(ids)

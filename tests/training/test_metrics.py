@@ -36,32 +36,38 @@ def test_a_value_that_is_not_a_number_is_null_in_the_file(tmp_path):
     assert json.loads(path.read_text())["loss"] is None
 
 
-def test_a_summary_compares_the_first_rollouts_with_the_last(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    file = MetricsFile(path, 1, first_step=0)
-    for step in range(1, 5):
-        log(file, step, loss=0.0, reward=1.0, **{"accuracy": step / 10, "seconds/generation": 0.5})
-    summary = summarise(path, 2)
-    assert summary["first accuracy"] == pytest.approx(0.15)
-    assert summary["last accuracy"] == pytest.approx(0.35)
-    assert summary["accuracy"] == pytest.approx(0.25)
+@pytest.fixture
+def summary(tmp_path):
+    """A function from the metrics of each rollout to their summary, by means over so many rollouts."""
+
+    def make(num_rollouts, lines):
+        path = tmp_path / "metrics.jsonl"
+        file = MetricsFile(path, 1, first_step=0)
+        for step, line in enumerate(lines, 1):
+            log(file, step, loss=0.0, reward=1.0, **line)
+        return summarise(path, num_rollouts)
+
+    return make
 
 
-def test_a_summary_has_the_accuracy_of_the_second_half_with_the_rollout_in_the_middle(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    file = MetricsFile(path, 1, first_step=0)
-    for step in range(1, 6):
-        log(file, step, loss=0.0, reward=1.0, accuracy=step / 10)
-    assert summarise(path, 1)["late accuracy"] == pytest.approx(0.4)  # of 0.3, 0.4 and 0.5
+def test_a_summary_compares_the_first_rollouts_with_the_last_and_adds_up_the_seconds_of_each_phase(summary):
+    found = summary(2, [{"accuracy": step / 10, "seconds/generation": 0.5} for step in range(1, 5)])
+    assert found["first accuracy"] == pytest.approx(0.15)
+    assert found["last accuracy"] == pytest.approx(0.35)
+    assert found["accuracy"] == pytest.approx(0.25)
+    assert found["seconds/generation"] == 2.0
 
 
-def test_a_summary_adds_up_the_seconds_of_each_phase(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    file = MetricsFile(path, 1, first_step=0)
-    for step in range(1, 5):
-        log(file, step, loss=0.0, reward=1.0, **{"accuracy": 0.5, "seconds/generation": 0.5})
-    summary = summarise(path, 2)
-    assert summary["seconds/generation"] == 2.0
+def test_a_summary_has_the_accuracy_of_the_second_half_with_the_rollout_in_the_middle(summary):
+    found = summary(1, [{"accuracy": step / 10} for step in range(1, 6)])
+    assert found["late accuracy"] == pytest.approx(0.4)  # of 0.3, 0.4 and 0.5
+
+
+def test_a_summary_follows_every_reward_but_the_one_that_accuracy_says_already(summary):
+    others = {"rewards/chain_validity/std": 0.1, "rewards/accuracy/mean": 0.2, "accuracy": 0.6}
+    found = summary(1, [{"rewards/chain_validity/mean": validity, **others} for validity in (0.0, 0.5)])
+    assert (found["first rewards/chain_validity/mean"], found["last rewards/chain_validity/mean"]) == (0.0, 0.5)
+    assert not [name for name in found if "std" in name or "accuracy/mean" in name]
 
 
 def test_a_phase_inside_another_counts_for_itself_only():
@@ -71,18 +77,3 @@ def test_a_phase_inside_another_counts_for_itself_only():
         clock.add("elsewhere", 0.5)
     assert clock.pop() == {"outer": 8.0, "inner": 1.5, "elsewhere": 0.5}
     assert clock.pop() == {}
-
-
-def test_a_summary_follows_every_reward_but_the_one_that_accuracy_says_already(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    file = MetricsFile(path, 1, first_step=0)
-    for step, validity in enumerate((0.0, 0.5), 1):
-        rewards = {
-            "rewards/chain_validity/mean": validity,
-            "rewards/chain_validity/std": 0.1,
-            "rewards/accuracy/mean": 0.2,
-        }
-        log(file, step, loss=0.0, reward=1.0, accuracy=0.6, **rewards)
-    summary = summarise(path, 1)
-    assert (summary["first rewards/chain_validity/mean"], summary["last rewards/chain_validity/mean"]) == (0.0, 0.5)
-    assert not [name for name in summary if "std" in name or "accuracy/mean" in name]

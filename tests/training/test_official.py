@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from atrl_bench.profiles import load_profile
-from atrl_bench.training.describe import resolved_arguments
-from atrl_bench.training.official import differences, official_settings, resolved_settings
+from atrl_bench.training.describe import differences, official_settings, resolved_arguments, resolved_settings
 from atrl_bench.training.recipe import load_recipe
 
 PAPER, MINI = load_profile("paper"), load_profile("mini")

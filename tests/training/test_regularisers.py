@@ -8,15 +8,14 @@ from trainer_parts import loss_of, noted, rollout_of, step_down, without_advanta
 from atrl_bench.training.recipe import load_recipe
 
 
-def test_the_kl_free_recipe_is_grpo_with_one_number_changed():
-    grpo, free = load_recipe("grpo").model_dump(), load_recipe("grpo_kl_free").model_dump()
-    assert {field for field in grpo if grpo[field] != free[field]} == {"name", "title", "kl_coef"}
-    assert free["kl_coef"] == 0
-
-
-def test_the_entropy_bonus_takes_the_place_of_the_kl_term():
-    free, bonus = load_recipe("grpo_kl_free").model_dump(), load_recipe("grpo_entropy_bonus").model_dump()
-    assert {field for field in free if free[field] != bonus[field]} == {"name", "title", "entropy_coef"}
+@pytest.mark.parametrize(
+    ("base", "name", "field"),
+    [("grpo", "grpo_kl_free", "kl_coef"), ("grpo_kl_free", "grpo_entropy_bonus", "entropy_coef")],
+)
+def test_each_is_the_other_with_one_number_changed(base, name, field):
+    before, after = load_recipe(base).model_dump(), load_recipe(name).model_dump()
+    assert {other for other in before if before[other] != after[other]} == {"name", "title", field}
+    assert after["kl_coef"] == 0
 
 
 @pytest.mark.parametrize("credit", ["uniform", "atrl"])

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from atrl_bench.training import recipe as recipes
-from atrl_bench.training.advantages import AdvantageEstimator
+from atrl_bench.training.advantages import GroupRelative
 
 if TYPE_CHECKING:
     from atrl_bench.training.rollout_state import RolloutTrainer, SampledResponse
@@ -90,7 +90,6 @@ class Critic:
 
     @torch.no_grad()
     def values(self, features_BTH: Tensor) -> Tensor:
-        """values_BT without a gradient, a few responses at a time."""
         return torch.cat([self(part) for part in features_BTH.split(ROWS_AT_ONCE)])
 
     def fit(
@@ -137,7 +136,7 @@ class Critic:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
 
-class GeneralisedAdvantages(AdvantageEstimator):
+class GeneralisedAdvantages(GroupRelative):
     """The advantages of a learned value function, whitened, in place of those of the group.
 
     The hidden states come from one more scoring pass over each rollout, before its first update.

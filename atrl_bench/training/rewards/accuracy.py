@@ -32,7 +32,6 @@ class AccuracyReward:
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float]:
-        """The reward of each completion; `answer` holds the gold answers."""
         responses = [completion[0]["content"] for completion in completions]
         golds = [Gold(text) for text in answer]
         verdicts = self._pool.grade_many(list(zip(responses, golds, strict=True)))

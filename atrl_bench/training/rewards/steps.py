@@ -35,7 +35,6 @@ class SectionMarks(NamedTuple):
     answer: str = "### The final answer is:"
 
     def steps(self) -> re.Pattern[str]:
-        """A pattern that finds the mark of any step, and its number."""
         before, _, after = self.step.partition("{}")
         return re.compile(rf"{re.escape(before)}(\d{{1,4}}){re.escape(after)}")
 
@@ -59,7 +58,6 @@ def key_step_share(chain: str, key_steps: Sequence[KeyStep], marks: SectionMarks
 
 
 def is_valid(chain: str, marks: SectionMarks = OFFICIAL) -> bool:
-    """Whether the chain has every section, its steps in order, and its answer after them."""
     steps, answer = list(marks.steps().finditer(chain)), chain.find(marks.answer)
     return (
         marks.description in chain

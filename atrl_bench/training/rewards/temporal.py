@@ -70,7 +70,6 @@ class TemporalReward(GroupReward):
         self._settings, self._accuracy = settings, accuracy
 
     def of_groups(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor]:
-        """The bonus of each response: zeros for a group about an image."""
         shuffled_P = self.shuffled_accuracies(groups, trainer)
         rewards_P = [torch.zeros_like(group.accuracies) for group in groups]
         in_order, shuffled, rewarded = [], [], []
@@ -123,7 +122,6 @@ class LengthReward(GroupReward):
 
 
 def shuffled_prompt(group: ResponseGroup, run_seed: int) -> list[dict[str, Any]]:
-    """The group's prompt with the frames of each video in a random order."""
     example = group.inputs[0]
     videos = [
         video.reordered(shuffled_order(len(video.frames), run_seed, f"{group.key}:{index}"))

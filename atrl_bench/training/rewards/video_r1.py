@@ -53,7 +53,6 @@ class TypedReward:
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float]:
-        """The reward of each completion to the problem with this gold answer, of this sort."""
         responses = [completion[0]["content"] for completion in completions]
         rewards = [
             COMPARED[sort](extract_answer(text, words=sort in IN_WORDS) or "", gold) if sort in COMPARED else 0.0

@@ -20,7 +20,6 @@ _MOST_WORKERS = 8
 
 
 def credit_weights(choice: CreditChoice, model: nn.Module, processor: Any, run_seed: int) -> CreditWeights:
-    """What makes token weights of this model's attention rows."""
     num_workers = num_credit_workers(next(model.parameters()).device)
     return CreditWeights(choice.rule, credit_config(choice), model, processor, run_seed, num_workers)
 

@@ -46,23 +46,19 @@ def test_a_step_ends_where_the_next_section_begins():
     ]
 
 
-def test_the_share_counts_groups_of_which_any_alternative_is_mentioned():
-    key_steps = [("9", "nine"), ("THE SUM IS 25", "their SUM is 25"), ("tangent",)]
-    assert key_step_share(CHAIN, key_steps) == pytest.approx(2 / 3)
-
-
-def test_only_the_steps_are_searched():
-    # The theorem stands in the rationales, the triangle in the description, and a lone 5 in the answer.
-    assert key_step_share(CHAIN, [("Pythagorean",), ("right triangle",)]) == 0
-    assert key_step_share(CHAIN.replace("hypotenuse is 5", "hypotenuse follows"), [("5.",)]) == 0
-
-
-def test_an_empty_alternative_matches_nothing():
-    assert key_step_share(CHAIN, [("", " ")]) == 0
-
-
-def test_a_problem_without_key_steps_gives_nothing():
-    assert key_step_share(CHAIN, []) == 0
+@pytest.mark.parametrize(
+    ("key_steps", "share"),
+    [
+        ([("9", "nine"), ("THE SUM IS 25", "their SUM is 25"), ("tangent",)], 2 / 3),  # any alternative of a group
+        ([("Pythagorean",), ("right triangle",)], 0),  # in the rationales and the description: no steps
+        ([("5.",)], 0),  # in the answer
+        ([("", " ")], 0),  # an empty alternative matches nothing
+        ([], 0),
+    ],
+)
+def test_the_share_counts_the_key_steps_that_the_steps_mention(key_steps, share):
+    chain = CHAIN.replace("hypotenuse is 5", "hypotenuse follows")
+    assert key_step_share(chain, key_steps) == pytest.approx(share)
 
 
 def test_a_chain_with_every_section_in_order_is_valid():
