@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import torch
 
+from atrl_bench.training import trainer as trainer_module
 from atrl_bench.training.multimodal import token_types
 
 
@@ -67,12 +70,10 @@ def without_advantage(batch):
 
 
 def what_the_loss_sees(trainer, batch):
-    """Return the inputs of the loss with the token weights already in them."""
-    seen, original = {}, trainer._set_loss_inputs
-    trainer._set_loss_inputs = lambda inputs, *rest: (original(inputs, *rest), seen.update(inputs))
-    loss_of(trainer, batch)
-    trainer._set_loss_inputs = original
-    return seen
+    """Return the advantages of a batch as the objective reads them, with the credit and other token weights in them."""
+    with patch.object(trainer_module, "policy_loss", wraps=trainer_module.policy_loss) as policy_loss:
+        loss_of(trainer, batch)
+    return policy_loss.call_args.args[2]
 
 
 def noted(trainer, name):

@@ -1,1 +1,1 @@
-"""Recipe -> checkpoint: the recipes, the objectives, the rewards, the trainer."""
+"""Recipe -> checkpoint: the recipes, the losses, the rewards, the trainer."""

@@ -1,7 +1,7 @@
 """A recipe and a profile as the arguments of TRL's configs. Pure arithmetic: nothing heavy is imported.
 
 Every value that TRL's defaults would decide otherwise is written out; `loss_type`, `beta` and `use_bias_correction_kl`
-are the ones that silently change a method.
+are the ones that silently change a method. The loss itself is ours (losses.py); these have TRL's be the same.
 """
 
 from __future__ import annotations

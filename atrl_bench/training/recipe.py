@@ -218,6 +218,20 @@ class RolloutRecipe(Recipe):
         return sizes.model_copy(update=changes)
 
     @property
+    def clip(self) -> tuple[float, float]:
+        """How far the importance ratio may be below and above one, of an objective that clips it."""
+        assert self.clip_low is not None
+        assert self.clip_high is not None
+        return self.clip_low, self.clip_high
+
+    @property
+    def gate_temperatures(self) -> tuple[float, float]:
+        """SAPO's, where the advantage is positive and where it is not."""
+        assert self.sapo_temperature_positive is not None
+        assert self.sapo_temperature_negative is not None
+        return self.sapo_temperature_positive, self.sapo_temperature_negative
+
+    @property
     def weighs_tokens(self) -> bool:
         """Whether the tokens of a response have advantages of their own; GSPO then takes its token form."""
         return self.credit.rule != "uniform" or self.vppo is not None or self.critic is not None

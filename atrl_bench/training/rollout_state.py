@@ -84,9 +84,6 @@ class ScoringPass:
     truths_B: Sequence[TokenTruth | None] = ()
     sampled_B: Sequence[Sequence[float]] | None = None  # log-probabilities that the sampler of the responses kept
     trim: bool = True  # rows may be put in another order and cut to their length
-    loss_inputs: dict[str, Any] | None = None  # of TRL's loss, which reads them after its training pass
-
-    logprobs_BT: Tensor = field(init=False)
     # Waits for the credit of the responses, which may still be computed.
     join_credit: Callable[[], Tensor] | None = None
 

@@ -1,7 +1,8 @@
-"""TRL's GRPOTrainer with what it lacks, in its own extension points; its loss is used as it is.
+"""TRL's GRPOTrainer with what it lacks, in its own extension points.
 
 A rollout reads from top to bottom in `_generate_and_score_completions`: sample, reward, score, advantage, credit. The
-loss of each update on it is `_compute_loss`. What travels between them through TRL is in `rollout_state.py`.
+loss of each update on it is `_compute_loss`, by the formulas of losses.py; a test holds it to TRL's bit for bit. What
+travels between them through TRL is in `rollout_state.py`.
 
 Where this differs from TRL:
 1. Completions and rewards are made before TRL's scoring passes, so groups without an advantage are known in time:
@@ -10,8 +11,7 @@ Where this differs from TRL:
    rollout, where TRL has no such pass, in the training pass (the same policy). Advantages become (B, T).
 3. Advantages may come from a critic, and other token weights multiply them beside the credit. Both may make passes of
    their own over a rollout (`score`).
-4. GSPO in its token form, FT-RL's mean over selected tokens, REINFORCE's sum over tokens: two inputs of the loss are
-   set after its forward pass. VPPO's entropy penalty is added to it.
+4. GSPO in its token form, FT-RL's mean over selected tokens, REINFORCE's sum over tokens, VPPO's entropy penalty.
 5. Every rollout seeds its randomness from (run seed, rollout), so a resumed run repeats the interrupted one.
 6. Where the model is whole on a device, a group is sampled from one prefill; where it is sharded TRL generates, a slice
    of the rollout at a time; or vLLM samples (vllm_sampler.py), and is compared with the trainer.
@@ -56,6 +56,15 @@ from atrl_bench.training.dealing import dealt
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.group_sampling import sample_groups, sequences_at_once
 from atrl_bench.training.length_batching import joined, parts_of
+from atrl_bench.training.losses import (
+    are_clipped,
+    importance_ratio,
+    k3,
+    mean_of_means,
+    mean_of_sums,
+    policy_loss,
+    token_mean,
+)
 from atrl_bench.training.multimodal import (
     PromptBatch,
     joined_visuals,
@@ -64,12 +73,6 @@ from atrl_bench.training.multimodal import (
     split_by_prompt,
     token_types,
     with_media,
-)
-from atrl_bench.training.objectives import (
-    entropy_penalty,
-    gspo_token_reference,
-    items_for_selected_mean,
-    items_for_token_sums,
 )
 from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.recipe import RolloutRecipe
@@ -525,14 +528,11 @@ class CreditTrainer(Resumable, GRPOTrainer):
             for watched in watching:
                 self.clock.add("attention_rows", watched.row_seconds)
                 self.clock.add("credit", watched.credit_seconds)
-        scoring.logprobs_BT = joined(logprobs, parts, logits_to_keep)
+        logprob_BT = joined(logprobs, parts, logits_to_keep)
         entropy_BT = None if entropies[0] is None else joined(entropies, parts, logits_to_keep)
         if watching:
             scoring.join_credit = lambda: joined([w.credit_BT for w in watching], parts, logits_to_keep, fill=1.0)
-        if scoring.loss_inputs is not None:
-            credit_BT = self._joined_credit(scoring)
-            self._set_loss_inputs(scoring.loss_inputs, scoring.logprobs_BT, entropy_BT, credit_BT)
-        return scoring.logprobs_BT, entropy_BT, None
+        return logprob_BT, entropy_BT, None
 
     @property
     def pass_record(self) -> dict[str, str]:
@@ -574,53 +574,85 @@ class CreditTrainer(Resumable, GRPOTrainer):
     # Loss -------------------------------------------------------------------------------------------------------------
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
-        # A copy: the batch is kept for reuse, and what is set here belongs to this forward pass alone.
-        training = ScoringPass("training", inputs.get("visuals", ()), loss_inputs=dict(inputs))
+        """A micro-batch's share of the loss of its update: advantage times credit, objective, KL, reduction, bonus."""
+        recipe, mask_BT = self.recipe, inputs["completion_mask"]
+        logprob_BT, entropy_BT, credit_BT = self._training_pass(model, inputs)
+        advantage_BT = per_token(inputs["advantages"])
+        if credit_BT is not None:
+            advantage_BT = credited(advantage_BT, credit_BT)
+            self.note_credit()
+        if "token_weights" in inputs:
+            advantage_BT = advantage_BT * inputs["token_weights"]
+
+        old_BT = inputs.get("old_per_token_logps", logprob_BT.detach())
+        ratio_BT = importance_ratio(recipe, logprob_BT, old_BT, mask_BT)
+        loss_BT, learns_BT = policy_loss(recipe, ratio_BT, advantage_BT), mask_BT
+        if recipe.entropy_fraction is not None:
+            learns_BT = self.get_high_entropy_mask(entropy_BT, mask_BT, 1 - recipe.entropy_fraction)
+        if "importance_sampling_ratio" in inputs:  # vLLM has sampled
+            loss_BT = loss_BT * inputs["importance_sampling_ratio"]
+        if "ref_per_token_logps" in inputs and not self.estimator.kl_in_reward:
+            kl_BT = k3(logprob_BT, inputs["ref_per_token_logps"])
+            loss_BT = loss_BT + recipe.kl_coef * kl_BT
+            self.note("kl", self._mean_of_all(kl_BT, mask_BT))
+
+        loss = self._reduced(loss_BT, learns_BT, inputs["num_items_in_batch"])
+        if recipe.entropy_coef:
+            loss = loss - recipe.entropy_coef * token_mean(entropy_BT, learns_BT, self._tokens_of_all(learns_BT))
+        if recipe.vppo is not None:  # the mean of -log pi over the sampled tokens of the update
+            tokens_of_update = self._tokens_of_update(inputs["num_items_in_batch"])
+            loss = loss + recipe.vppo.entropy_penalty * token_mean(-logprob_BT, mask_BT, tokens_of_update)
+        self.note("entropy", self._mean_of_all(entropy_BT, mask_BT))
+        if recipe.clip_low is not None:
+            low_BT, high_BT = are_clipped(ratio_BT, advantage_BT, *recipe.clip)
+            for name, clipped_BT in (("low", low_BT), ("high", high_BT), ("region", low_BT | high_BT)):
+                self.note(f"clip_ratio/{name}_mean", self._mean_of_all(clipped_BT.float(), mask_BT))
+        return loss
+
+    def _training_pass(self, model: Any, inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The log-probabilities and entropies of the tokens, and their credit where this pass records its rows."""
+        training = ScoringPass("training", inputs.get("visuals", ()))
         if "truth" in inputs:
             training.truths_B = inputs["truth"]
             training.needed_B = per_token(inputs["advantages"]).any(1).tolist()
-        if self.estimator.kl_in_reward:
-            self.beta = 0.0  # the rewards have paid for it already
-        if self.recipe.entropy_coef and self.accelerator.num_processes > 1:
-            # TRL's bonus is a mean over the tokens of a process; theirs together is a mean over the tokens of all.
-            num_tokens_N = gather(inputs["completion_mask"].sum().reshape(1)).float()
-            share = num_tokens_N[self.accelerator.process_index] / num_tokens_N.mean()
-            self.entropy_coef = self.recipe.entropy_coef * share.item()
-        try:
-            with self._carrying(passes=[training]):
-                loss: Tensor = super()._compute_loss(model, training.loss_inputs)
-        finally:
-            self.beta, self.entropy_coef = self.recipe.kl_coef, self.recipe.entropy_coef
-        if self.recipe.vppo is None:
-            return loss
-        num_tokens = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
-        num_tokens = num_tokens * self.current_gradient_accumulation_steps / self.args.steps_per_generation
-        weight = self.recipe.vppo.entropy_penalty
-        return loss + entropy_penalty(training.logprobs_BT, inputs["completion_mask"], num_tokens, weight)
+        with self._carrying(passes=[training]):
+            logprob_BT, entropy_BT, _ = self._get_per_token_logps_and_entropies(
+                model,
+                torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
+                torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1),
+                inputs["completion_ids"].shape[1],
+                compute_entropy=True,
+                **{name: value for name, value in inputs.items() if name in MULTIMODAL_FIELDS},
+            )
+        assert entropy_BT is not None
+        return logprob_BT, entropy_BT, self._joined_credit(training)
 
-    def _set_loss_inputs(
-        self, inputs: dict[str, Any], logprobs_BT: Tensor, entropy_BT: Tensor | None, credit_BT: Tensor | None
-    ) -> None:
-        """Set those inputs of TRL's loss that depend on its forward pass, before it reads them."""
-        if credit_BT is not None:
-            inputs["advantages"] = credited(inputs["advantages"], credit_BT)
-            self.note_credit()
-        if "token_weights" in inputs:
-            inputs["advantages"] = per_token(inputs["advantages"]) * inputs["token_weights"]
+    def _reduced(self, loss_BT: Tensor, learns_BT: Tensor, num_items: Tensor) -> Tensor:
+        """The loss of the micro-batch's tokens that learn as its share of the update's."""
+        num_passes = self.current_gradient_accumulation_steps
         if self.recipe.objective == "reinforce":
-            num_responses = len(logprobs_BT) * self.accelerator.num_processes
-            items = items_for_token_sums(num_responses, self.args.steps_per_generation)
-            inputs["num_items_in_batch"] = items.to(logprobs_BT.device)
-        if self.recipe.entropy_fraction is not None:
-            selected_BT = self.get_high_entropy_mask(
-                entropy_BT, inputs["completion_mask"], 1 - self.top_entropy_quantile
-            )
-            num_selected = gather(selected_BT.sum()).sum()
-            inputs["num_items_in_batch"] = items_for_selected_mean(num_selected, self.args.steps_per_generation)
-        if self.recipe.objective == "gspo" and self.recipe.weighs_tokens and "old_per_token_logps" in inputs:
-            inputs["old_per_token_logps"] = gspo_token_reference(
-                logprobs_BT, inputs["old_per_token_logps"], inputs["completion_mask"]
-            )
+            return mean_of_sums(loss_BT, learns_BT, num_passes)
+        if self.recipe.objective != "dapo":
+            return mean_of_means(loss_BT, learns_BT, num_passes)
+        if self.recipe.entropy_fraction is None:
+            return token_mean(loss_BT, learns_BT, self._tokens_of_update(num_items))
+        return token_mean(loss_BT, learns_BT, self._tokens_of_all(learns_BT))  # as FT-RL's own code, pass by pass
+
+    def _tokens_of_update(self, num_items: Tensor) -> Tensor:
+        """How many tokens an update has on each process, on average over those of its rollout, `num_items` in all."""
+        updates = self.args.steps_per_generation / self.current_gradient_accumulation_steps
+        return num_items.clamp(min=1.0) / self.accelerator.num_processes / updates
+
+    def _tokens_of_all(self, mask_BT: Tensor) -> Tensor:
+        """How many tokens an update has on each process, on average, if all its passes have as many as this one."""
+        mean = gather(mask_BT.sum().reshape(1)).float().mean().clamp(min=1.0)
+        return mean * self.current_gradient_accumulation_steps
+
+    def _mean_of_all(self, value_BT: Tensor, mask_BT: Tensor) -> float:
+        """The mean over tokens, or over responses of a column, of all processes."""
+        mask_BT = mask_BT if value_BT.shape[1] > 1 else torch.ones_like(value_BT)
+        total, count = self.total(torch.stack([(value_BT * mask_BT).sum(), mask_BT.sum()]).detach())
+        return float(total / count.clamp(min=1.0))
 
     def loss(self, batch: dict[str, Any]) -> Tensor:
         return self._compute_loss(self.model, batch)

@@ -46,7 +46,7 @@ def test_token_credit_multiplies_the_advantage_of_each_token(make_trainer):
     trainer = make_trainer("reinforce", credit="atrl")
     batch = cut_rollout(trainer)
     assert "truth" in batch, "one update a rollout: the credit comes with the training pass"
-    weights_BT = what_the_loss_sees(trainer, batch | {"advantages": torch.ones(16)})["advantages"]
+    weights_BT = what_the_loss_sees(trainer, batch | {"advantages": torch.ones(16)})
     mask_BT = batch["completion_mask"]
     assert not torch.all(weights_BT == 1)
     assert ((weights_BT * mask_BT).sum(1) / mask_BT.sum(1)).tolist() == pytest.approx([1.0] * 16, abs=1e-5)

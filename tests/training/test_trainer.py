@@ -19,6 +19,7 @@ from trainer_parts import (
     noted,
     parts_of_rollout,
     rollout_of,
+    start,
     weights_of,
     without_advantage,
 )
@@ -182,6 +183,7 @@ def test_gspo_in_its_token_form_equals_gspo_where_the_advantage_is_constant(make
     batch = drifted_batch(plain)
     expected = gradients_of(plain, batch)
     token = make_trainer("gspo", credit="atrl")
+    start(token)
     assert token.args.importance_sampling_level == "token"
     found = gradients_of(
         token, batch | {"advantages": batch["advantages"].unsqueeze(1).expand_as(batch["completion_ids"])}

@@ -1,0 +1,102 @@
+"""The losses, one function a method: what each token costs, and how the tokens of an update become one number.
+
+`policy_loss` is the loss of a token by a recipe's objective. A reduction turns it into a micro-batch's share of an
+update's loss, which takes `num_passes` of them; processes are averaged over. Credit is in the advantage, A_i c_it.
+
+Shapes: B responses, T response tokens. `mask_BT` is one at tokens and zero at padding.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from atrl_bench.training.recipe import RolloutRecipe
+
+# What a token costs ---------------------------------------------------------------------------------------------------
+
+
+def importance_ratio(recipe: RolloutRecipe, logprob_BT: Tensor, old_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """r = pi(y_t) / pi_old(y_t) of each token; of GSPO without token weights, that of each response as a column."""
+    if recipe.objective == "gspo":
+        return (gspo_token_ratio if recipe.weighs_tokens else gspo_ratio)(logprob_BT, old_BT, mask_BT)
+    return (logprob_BT - old_BT).exp()
+
+
+def gspo_ratio(logprob_BT: Tensor, old_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """GSPO (arXiv 2507.18071, section 4.1): s = exp(mean_t log r_t)."""
+    return mean_of_tokens(logprob_BT - old_BT, mask_BT).exp()
+
+
+def gspo_token_ratio(logprob_BT: Tensor, old_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """GSPO-token (arXiv 2507.18071, section 4.3): s_t = sg[s] pi(y_t) / sg[pi(y_t)].
+
+    The value of the response's ratio, with a gradient for every token of its own: what token credit needs.
+    """
+    fixed_BT = logprob_BT.detach()
+    return (logprob_BT - (fixed_BT - mean_of_tokens(fixed_BT - old_BT, mask_BT))).exp()
+
+
+def policy_loss(recipe: RolloutRecipe, ratio_BT: Tensor, advantage_BT: Tensor) -> Tensor:
+    """The loss of each token by the recipe's objective; an advantage of responses alone is a column."""
+    if recipe.objective == "reinforce":
+        return reinforce(ratio_BT, advantage_BT)
+    if recipe.objective == "sapo":
+        return sapo(ratio_BT, advantage_BT, *recipe.gate_temperatures)
+    return clipped(ratio_BT, advantage_BT, *recipe.clip)
+
+
+def clipped(ratio_BT: Tensor, advantage_BT: Tensor, low: float, high: float) -> Tensor:
+    """GRPO, DAPO, GSPO: -min(r A, clip(r, 1 - low, 1 + high) A).
+
+    GRPO (arXiv 2402.03300, section 4.1) has low = high; DAPO (arXiv 2503.14476, section 3.1) has high > low.
+    """
+    return -torch.min(ratio_BT * advantage_BT, ratio_BT.clamp(1 - low, 1 + high) * advantage_BT)
+
+
+def sapo(ratio_BT: Tensor, advantage_BT: Tensor, temperature_positive: float, temperature_negative: float) -> Tensor:
+    """SAPO (arXiv 2511.20347): -A sigmoid(tau (r - 1)) 4 / tau, with tau by the sign of the advantage."""
+    tau_BT = torch.where(advantage_BT > 0, temperature_positive, temperature_negative)
+    return -(torch.sigmoid(tau_BT * (ratio_BT - 1)) * 4 / tau_BT) * advantage_BT
+
+
+def reinforce(ratio_BT: Tensor, advantage_BT: Tensor) -> Tensor:
+    """REINFORCE (Williams, 1992): -A r, whose gradient is that of -A log pi(y_t) at the policy that sampled."""
+    return -ratio_BT * advantage_BT
+
+
+def k3(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
+    """The k3 estimate of KL(pi || pi_ref) (Schulman, 2020): q - log q - 1 with q = pi_ref(y_t) / pi(y_t)."""
+    log_q_BT = reference_BT - logprob_BT
+    return log_q_BT.exp() - log_q_BT - 1
+
+
+# How tokens become one number -----------------------------------------------------------------------------------------
+
+
+def mean_of_means(loss_BT: Tensor, mask_BT: Tensor, num_passes: int) -> Tensor:
+    """GRPO, GSPO, SAPO: the mean over responses of the mean over their tokens, 1 / (N |y_i|) each."""
+    return ((loss_BT * mask_BT).sum(-1) / mask_BT.sum(-1).clamp(min=1.0)).mean() / num_passes
+
+
+def token_mean(loss_BT: Tensor, mask_BT: Tensor, num_tokens: Tensor | float) -> Tensor:
+    """DAPO (arXiv 2503.14476, section 3.3): 1 / sum_i |y_i|, where the whole update has `num_tokens`.
+
+    FT-RL (arXiv 2506.01939) is given the tokens that it selects.
+    """
+    return (loss_BT * mask_BT).sum() / num_tokens
+
+
+def mean_of_sums(loss_BT: Tensor, mask_BT: Tensor, num_passes: int) -> Tensor:
+    """REINFORCE: the mean over responses of the sum over their tokens, 1 / N each."""
+    return (loss_BT * mask_BT).sum() / (len(mask_BT) * num_passes)
+
+
+def mean_of_tokens(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """The mean over the tokens of each response, as a column."""
+    return ((value_BT * mask_BT).sum(-1) / mask_BT.sum(-1).clamp(min=1.0)).unsqueeze(-1)
+
+
+def are_clipped(ratio_BT: Tensor, advantage_BT: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """Whose gradient the clip takes away: below, and above."""
+    return (ratio_BT < 1 - low) & (advantage_BT < 0), (ratio_BT > 1 + high) & (advantage_BT > 0)
