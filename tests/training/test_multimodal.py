@@ -117,7 +117,7 @@ def test_the_moments_of_the_frames_reach_every_pass(make_video_trainer):
         visual | ({"second_per_grid_ts": 2 * visual["second_per_grid_ts"]} if "second_per_grid_ts" in visual else {})
         for visual in batch["visuals"]
     ]
-    training = ScoringPass("training", inputs["visuals"], loss_inputs=inputs)
+    training = ScoringPass("training", inputs["visuals"])
     with torch.no_grad(), trainer._carrying(passes=[training]):
         slower, _, _ = logprobs_of(trainer, inputs)
     changed = (slower - before).abs().amax(1) > 1e-4
