@@ -109,4 +109,4 @@ def install(monkeypatch):
     distributed.destroy_model_parallel = distributed.destroy_distributed_environment = lambda: None
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setitem(sys.modules, "vllm.distributed", distributed)
-    monkeypatch.setattr("atrl_bench.training.rollout_engine.installed_vllm", lambda: "0.31.0")
+    monkeypatch.setattr("atrl_bench.training.rollout_engine.installed_vllm", lambda: "0.30.0")

@@ -36,6 +36,7 @@ GB = 1e9
 MARGIN = 0.1  # of a device's memory stays free: what is computed here is not exact
 MAX_GPUS = 64
 CPU_MAX_PARAMETERS = 50e6
+RESUME_BYTES = 12.0  # of a trained weight in a resume checkpoint: itself, and Adam's two moments
 RUNTIME_GB = 4.0  # of host memory for each process: torch, CUDA, transformers, a rollout's images
 # Assumptions about the data; a run's own metrics replace them.
 USED_FRACTION = 0.3  # a response's mean length, as a share of its limit
@@ -183,7 +184,7 @@ def training_needs(
         return needs
     full, vllm = recipe.finetuning == "full", uses_vllm(recipe, profile)
     weights_gb = shape.num_parameters * (4 if full else 2) / GB
-    resume_gb = shape.num_parameters * (2 * 12 if full else 0.1) / GB
+    resume_gb = shape.num_parameters * (2 * RESUME_BYTES if full else 0.1) / GB
     needs = replace(needs, checkpoint_gb=weights_gb, resume_gb=resume_gb, sampler="vLLM" if vllm else "transformers")
     if shape.num_parameters <= CPU_MAX_PARAMETERS:
         basis = f"{shape.num_parameters / 1e6:.2f} M parameters, one core at {rates.cpu_flops / 1e9:.0f} GFLOP/s"
@@ -196,6 +197,10 @@ def training_needs(
     needed = _devices_for(states_gb, rest_gb, rates)
     gpus = gpus or needed
     sharded = gpus > 1 and (full or needed > 1)
+    host_gb = weights_gb  # one process of a node reads them; the others get theirs from it
+    if sharded and full:  # one gathers all states to save them, and accelerate writes the weights once more
+        host_gb = shape.num_parameters * RESUME_BYTES / GB
+        needs = replace(needs, resume_gb=2 * (host_gb + weights_gb))
     sampler: Sampler = "vLLM" if vllm else "transformers, sharded" if sharded else "transformers"
     seconds = _phases(work, sizes, shape, rates, gpus, sampler)
     return replace(
@@ -205,8 +210,7 @@ def training_needs(
         nodes=math.ceil(gpus / GPUS_PER_NODE),
         sampler=sampler,
         gb_per_gpu=states_gb / (gpus if sharded else 1) + rest_gb,
-        # One process of a node reads the weights; the others get theirs from it.
-        host_gb_per_node=weights_gb + RUNTIME_GB * min(gpus, GPUS_PER_NODE),
+        host_gb_per_node=host_gb + RUNTIME_GB * min(gpus, GPUS_PER_NODE),
         phases={name: each / 3600 for name, each in seconds.items()},
     )
 

@@ -100,7 +100,9 @@ def misfits(needs: Needs, machine: Capacity) -> list[str]:
             f"It needs {needs.gpus} GPUs, {needs.gb_per_gpu:.0f} GB of each; {count} can be used {machine.where}."
         )
     if needs.host_gb_per_node > machine.host_gb:
-        reasons.append(f"Loading takes {needs.host_gb_per_node:.0f} GB of memory; {machine.host_gb:.0f} are free.")
+        reasons.append(
+            f"Loading and saving take {needs.host_gb_per_node:.0f} GB of memory; {machine.host_gb:.0f} are free."
+        )
     if needs.disk_gb > machine.disk_gb:
         reasons.append(
             f"Checkpoints take {needs.disk_gb:.0f} GB in the run folder; {machine.disk_gb:.0f} are free there."

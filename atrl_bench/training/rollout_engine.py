@@ -14,7 +14,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import Profile
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
 
-OLDEST_VLLM, NEWEST_VLLM = "0.22", "0.31"  # that TRL 1.16 supports, as in pyproject.toml
+OLDEST_VLLM, NEWEST_VLLM = "0.22", "0.30"  # as in pyproject.toml; TRL supports 0.31, which takes no transformers 5.18
 VERL_VERSION = "0.9.1"  # that its configurations are written for, in an environment of its own
 SUPPORTED_VLLM = SpecifierSet(f">={OLDEST_VLLM},<={NEWEST_VLLM}")
 INSTALL = "pip install 'atrl-bench[vllm]', or leave --rollouts out"
@@ -77,7 +77,7 @@ def require_sampler(recipe: Recipe, profile: Profile, *, has_videos: bool = Fals
     if version not in SUPPORTED_VLLM:
         raise MissingDataError(
             f"vLLM {version} cannot sample the rollouts.",
-            why=f"TRL supports {OLDEST_VLLM} to {NEWEST_VLLM}; others may answer wrongly without an error.",
+            why=f"{OLDEST_VLLM} to {NEWEST_VLLM} are known to work; others may answer wrongly without an error.",
             next_step=INSTALL,
         )
     if sizes.top_p < 1 and (sizes.temperature != 1 or profile.rollouts.server is not None):

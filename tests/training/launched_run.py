@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,8 @@ import accelerate.state
 import torch
 from accelerate.utils import DistributedType
 from conftest import CoinPool  # the folder of a program is the first place where Python looks
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 from trl import GRPOTrainer
 
@@ -26,6 +29,26 @@ from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import train
 
 MOST_AT_ONCE = 3  # responses of a shared model
+
+
+def units_of(model):
+    """Return the kinds of modules that FSDP gathers one at a time, and how many of each there are."""
+    return Counter(type(module).__name__ for module in model.modules() if isinstance(module, FSDPModule))
+
+
+def held_bytes(tensors):
+    return sum(one.to_local().nbytes if isinstance(one, DTensor) else one.nbytes for one in tensors)
+
+
+def whole_gradient_bytes(model):
+    """Return how much of its gradient a process holds unsharded, by FSDP's own account."""
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    parameters = [
+        one for unit in units for group in unit._get_fsdp_state()._fsdp_param_groups for one in group.fsdp_params
+    ]
+    whole = [(one.unsharded_accumulated_grad, getattr(one, "_unsharded_param", None)) for one in parameters]
+    gradients = [gradient for kept, weight in whole for gradient in (kept, getattr(weight, "grad", None))]
+    return sum(gradient.nbytes for gradient in gradients if gradient is not None)
 
 
 class AllWrong(CoinPool):
@@ -65,7 +88,7 @@ def remembered(owner, name, remember):
 if __name__ == "__main__":
     kind, recipe, base, data, out, profile = sys.argv[1:]
     rollouts.GradingPool = {"shared": CoinPool, "apart": AllWrong}[kind]
-    report = {"rows": [], "slices": [], "loading": []}
+    report = {"rows": [], "slices": [], "loading": [], "whole_gradient": [], "dtypes": []}
     from_pretrained = PreTrainedModel.from_pretrained.__func__
 
     def remember_loading(cls, *arguments, **options):
@@ -81,6 +104,25 @@ if __name__ == "__main__":
     remembered(
         trainers.CreditTrainer, "_generate_groups", lambda self, given, _: report["rows"].append([given[1], *given[0]])
     )
+    if kind == "shared":
+        before_pass = trainers.CreditTrainer._training_pass
+
+        def watched(self, model, inputs):
+            report["whole_gradient"].append(whole_gradient_bytes(self.model))
+            result = before_pass(self, model, inputs)
+            report["units"] = {"policy": units_of(self.model)}
+            report["held"] = {"policy": held_bytes(self.model.parameters())}
+            if self.ref_model is not None:
+                report["units"]["reference"] = units_of(self.ref_model)
+                report["held"]["reference"] = held_bytes(self.ref_model.parameters())
+            return result
+
+        trainers.CreditTrainer._training_pass = watched
+        remembered(
+            GRPOTrainer,
+            "_get_per_token_logps_and_entropies",
+            lambda self, given, result: report["dtypes"].append(str(result[0].dtype)),
+        )
     remembered(GRPOTrainer, "_generate_single_turn", lambda self, given, _: report["slices"].append(len(given[0])))
     fields = json.loads(recipe)
     result = train(

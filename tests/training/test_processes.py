@@ -61,6 +61,25 @@ def test_a_model_shared_by_two_processes_is_sampled_in_slices_and_saved_whole(tw
         assert_merged(load_file(checkpoint / "adapter" / "adapter_model.safetensors"), trained, base)
 
 
+@pytest.mark.slow
+def test_a_shared_model_in_bfloat16_keeps_in_float32_what_sums_and_a_part_of_what_is_large(two_processes, base_folder):
+    sizes = {"dtype": "bfloat16", "completions_per_device": 1}  # and so several passes for an update
+    reports = two_processes("shared", name="grpo", credit="atrl", overrides=sizes)
+    weights = load_file(base_folder / "model.safetensors").values()
+    num_layers = json.loads((base_folder / "config.json").read_text())["text_config"]["num_hidden_layers"]
+    for report in reports:
+        assert len(report["whole_gradient"]) > 8
+        assert set(report["whole_gradient"]) == {0}, "between the passes of an update a device holds its part alone"
+        assert set(report["dtypes"]) == {"torch.float32"}, (
+            "log-probabilities of the policy, of old and of the reference"
+        )
+        for model, bytes_of_a_weight in (("policy", 4), ("reference", 2)):
+            assert report["units"][model]["FSDPQwen2_5_VLDecoderLayer"] == num_layers
+            whole = bytes_of_a_weight * sum(value.numel() for value in weights)
+            assert report["held"][model] == pytest.approx(whole / 2, rel=0.02)
+    assert reports[0]["digest"] == reports[1]["digest"]
+
+
 def assert_merged(adapter, trained, base):
     """Check one layer by hand: W + alpha / r B A, where alpha is twice the rank."""
     name = "model.layers.0.self_attn.q_proj.weight"

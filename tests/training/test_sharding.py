@@ -20,9 +20,13 @@ BOTH = TrainingData("both", [IMAGE, VIDEO])
 
 def trainer(model, wrapped=None, *, deepspeed=False):
     plugin = SimpleNamespace(transformer_cls_names_to_wrap=wrapped)
-    accelerator = SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin))
+    state, gradients = SimpleNamespace(fsdp_plugin=plugin), SimpleNamespace(plugin_kwargs={})
     return SimpleNamespace(
-        model=model, accelerator=accelerator, is_fsdp_enabled=not deepspeed, is_deepspeed_enabled=deepspeed
+        model=model,
+        accelerator=SimpleNamespace(state=state, gradient_state=gradients),
+        args=SimpleNamespace(bf16=True),
+        is_fsdp_enabled=not deepspeed,
+        is_deepspeed_enabled=deepspeed,
     )
 
 

@@ -128,7 +128,7 @@ def test_a_run_by_vllm_logs_how_it_compares_and_says_who_sampled(
     result = train(recipe, out=tmp_path / "once", **run)
     assert json.loads((result.checkpoint / "done.json").read_text())["rollouts"] == {
         "engine": "vllm",
-        "version": "0.31.0",
+        "version": "0.30.0",
         "on_server": False,
         "dtype": "float32",
     }
@@ -290,14 +290,14 @@ def test_the_key_of_a_run_names_who_sampled_only_where_that_is_vllm(monkeypatch)
     local = run_spec(recipe, mini, "base", "data", 0)
     assert "rollouts" not in local
     assert run_spec(recipe, mini.sampled_by("local"), "base", "data", 0) == local
-    monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: "0.31.0")
+    monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: "0.30.0")
     by_vllm = run_spec(recipe, mini.sampled_by("vllm"), "base", "data", 0)
     assert by_vllm == local | {
-        "rollouts": {"engine": "vllm", "version": "0.31.0", "on_server": False, "dtype": "float32"}
+        "rollouts": {"engine": "vllm", "version": "0.30.0", "on_server": False, "dtype": "float32"}
     }
     on_server = run_spec(recipe, mini.sampled_by("http://localhost:8000"), "base", "data", 0)
     monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: None)
-    recorded = run_spec(recipe, mini.sampled_by("vllm"), "base", "data", 0, "0.30.0")
+    recorded = run_spec(recipe, mini.sampled_by("vllm"), "base", "data", 0, "0.29.0")
     assert len({spec_key(spec) for spec in (local, by_vllm, on_server, recorded)}) == 4
 
 
@@ -324,9 +324,9 @@ def test_who_samples_is_an_option_of_the_command_that_is_printed_and_no_setting_
         (None, {}, None, False, MissingDataError, "not installed"),
         ("0.21.1", {}, None, False, MissingDataError, "vLLM 0.21.1 cannot sample"),
         ("0.33.0", {}, None, False, MissingDataError, "vLLM 0.33.0 cannot sample"),
-        ("0.31.0", {"top_p": 0.9, "temperature": 0.7}, None, False, InvalidFileError, "top_p 0.9"),
-        ("0.31.0", {"top_p": 0.9}, "http://x", False, InvalidFileError, "top_p 0.9"),
-        ("0.31.0", {}, "http://x", True, InvalidFileError, "has videos"),
+        ("0.30.0", {"top_p": 0.9, "temperature": 0.7}, None, False, InvalidFileError, "top_p 0.9"),
+        ("0.30.0", {"top_p": 0.9}, "http://x", False, InvalidFileError, "top_p 0.9"),
+        ("0.30.0", {}, "http://x", True, InvalidFileError, "has videos"),
     ],
 )
 def test_what_vllm_cannot_do_is_refused_before_anything_is_trained(
@@ -344,8 +344,8 @@ def test_what_vllm_cannot_do_is_refused_before_anything_is_trained(
         require_sampler(load_recipe("grpo"), profile, has_videos=has_videos)
 
 
-@pytest.mark.parametrize("version", ["0.22.0", "0.31.0", "0.31.0+cpu"])
-def test_the_versions_that_trl_supports_may_sample(monkeypatch, version):
+@pytest.mark.parametrize("version", ["0.22.0", "0.30.0", "0.30.0+cpu"])
+def test_the_versions_that_are_known_to_work_may_sample(monkeypatch, version):
     monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: version)
     profile = load_profile("mini").sampled_by("vllm")
     require_sampler(load_recipe("t_grpo"), profile, has_videos=True)
@@ -437,10 +437,10 @@ def test_a_folder_keeps_the_version_that_sampled_where_another_answers_or_none_i
             RunDir.at(tmp_path, load_profile("mini").sampled_by("vllm"), None), engine=Engine("vllm", "0.29.0")
         )
 
-    monkeypatch.setattr(run_dir_module, "installed_vllm", lambda: "0.31.0")
+    monkeypatch.setattr(run_dir_module, "installed_vllm", lambda: "0.30.0")
     folder().keep_choices()
     monkeypatch.setattr(run_dir_module, "installed_vllm", lambda: None)
     folder().record_environment()
     folder().keep_choices()
-    assert folder().vllm == "0.31.0"
+    assert folder().vllm == "0.30.0"
     assert folder().environment()["vllm"] == "0.29.0"
