@@ -17,6 +17,7 @@ from training.conftest import (  # noqa: F401
     kill_9,
     make_trainer,
     make_video_trainer,
+    open_trainer,
     video_dir,
 )
 
