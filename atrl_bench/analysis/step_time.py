@@ -26,7 +26,6 @@ from atrl_bench.training.clock import PhaseClock, wall_seconds
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import RolloutRecipe, load_recipe
-from atrl_bench.training.rollouts import build
 from atrl_bench.training.run import load_inputs
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
@@ -168,6 +167,8 @@ def _trainer(
     run_dir: Path, recipe_name: str, credit: str, profile: Profile, shape: Shape | None, data_dir: Path
 ) -> Iterator[CreditTrainer]:
     """Yield the trainer; of random weights adapters are trained, so that one GPU holds them."""
+    from atrl_bench.training.rollouts import build  # and with it TRL
+
     recipe = load_recipe(recipe_name, credit=credit, **({"finetuning": "lora"} if shape else {}))
     if not isinstance(recipe, RolloutRecipe):
         raise InvalidFileError(

@@ -77,7 +77,7 @@ def require_sampler(recipe: Recipe, profile: Profile, *, has_videos: bool = Fals
     if version not in SUPPORTED_VLLM:
         raise MissingDataError(
             f"vLLM {version} cannot sample the rollouts.",
-            why=f"{OLDEST_VLLM} to {NEWEST_VLLM} are known to work; others may answer wrongly without an error.",
+            why=f"TRL and transformers take {OLDEST_VLLM} to {NEWEST_VLLM}; others may answer wrongly.",
             next_step=INSTALL,
         )
     if sizes.top_p < 1 and (sizes.temperature != 1 or profile.rollouts.server is not None):
