@@ -48,7 +48,7 @@ def test_nothing_moved_that_the_repository_keeps_a_digest_of(whole_run):
     [
         ("cells", "main_7b grpo seed 0 geoqa_test", "score"),
         ("cells", "main_7b zero_shot geoqa_test", "prompts"),
-        ("weights", "main_7b grpo seed 0", "digest"),
+        ("weights", "main_7b grpo seed 0", "key"),
         ("pages", "main_7b.html", None),
     ],
 )
@@ -60,6 +60,18 @@ def test_a_moved_score_prompt_checkpoint_or_page_is_named(kind, name, field):
         after[kind][name] = "other"
     assert [line.split(" -> ")[1] for line in golden.differences(before, after)] == ["other"]
     assert golden.differences(before, after)[0].startswith(f"{kind}: {name}")
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "is_named"), [("moved", 2e-3, True), ("along", 2e-3, True), ("along", 5e-4, False)]
+)
+def test_weights_that_moved_otherwise_are_named_and_those_that_another_processor_rounds_are_not(
+    field, change, is_named
+):
+    before, after = golden.recorded(), golden.recorded()
+    weights = after["weights"]["main_7b grpo seed 0"]
+    weights[field] += change * weights["moved"]
+    assert bool(golden.differences(before, after)) is is_named
 
 
 def test_the_same_command_again_finds_everything_in_the_store_and_changes_no_byte(whole_run):
