@@ -84,6 +84,11 @@ class Rollouts(Settings):
     max_logprob_difference: float | None = Field(
         None, gt=0, description="vllm: the run stops above this mean difference; null: what rounding explains"
     )
+    correction: Literal["none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"] = Field(
+        "sequence_mask",
+        description="vllm: what a token or a response is multiplied by for what the engine rounds otherwise, which is "
+        "its ratio of probabilities; above 3 cut to 3 (truncate) or left out (mask)",
+    )
 
     @classmethod
     def by(cls, option: str) -> Rollouts:

@@ -15,7 +15,7 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe, StepRewards
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
-from atrl_bench.training.rollout_engine import IMPORTANCE_CORRECTION, uses_vllm
+from atrl_bench.training.rollout_engine import correction_arguments, uses_vllm
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
 # tokens like DAPO's, which the trainer has divided by the number of responses.
@@ -85,7 +85,7 @@ def trl_arguments(
         "mask_truncated_completions": False,
         "top_entropy_quantile": recipe.entropy_fraction or 1.0,
         "entropy_coef": recipe.entropy_coef,
-        **(IMPORTANCE_CORRECTION if uses_vllm(recipe, profile) else {}),
+        **(correction_arguments(profile) if uses_vllm(recipe, profile) else {}),
         **common,
     }
     if recipe.step_rewards is not None:

@@ -11,19 +11,14 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
-from atrl_bench.profiles import Profile
+from atrl_bench.profiles import Profile, Rollouts
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
 
 OLDEST_VLLM, NEWEST_VLLM = "0.22", "0.30"  # as in pyproject.toml; TRL supports 0.31, which takes no transformers 5.18
 VERL_VERSION = "0.9.1"  # that its configurations are written for, in an environment of its own
 SUPPORTED_VLLM = SpecifierSet(f">={OLDEST_VLLM},<={NEWEST_VLLM}")
 INSTALL = "pip install 'atrl-bench[vllm]', or leave --rollouts out"
-# The correction for what the engine rounds otherwise, as TRL makes it by default.
-IMPORTANCE_CORRECTION = {
-    "vllm_importance_sampling_correction": True,
-    "vllm_importance_sampling_mode": "sequence_mask",
-    "vllm_importance_sampling_clip_max": 3.0,
-}
+DEFAULT_CORRECTION = Rollouts.model_fields["correction"].default
 
 
 def installed_vllm() -> str | None:
@@ -43,6 +38,20 @@ def uses_verl(recipe: Recipe, profile: Profile) -> bool:
     return isinstance(recipe, RolloutRecipe) and profile.rollouts.engine == "verl"
 
 
+def correction_arguments(profile: Profile) -> dict[str, Any]:
+    """TRL's fields for the correction of what the engine rounds otherwise.
+
+    TRL always makes one, for then it scores the responses, and the two can be compared; the trainer leaves it out where
+    none is wanted.
+    """
+    correction = profile.rollouts.correction
+    return {
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": DEFAULT_CORRECTION if correction == "none" else correction,
+        "vllm_importance_sampling_clip_max": 3.0,
+    }
+
+
 def engine_spec(recipe: Recipe, profile: Profile, recorded_version: str | None = None) -> dict[str, Any]:
     """What a training's key says of the engine: nothing where transformers samples.
 
@@ -59,6 +68,7 @@ def engine_spec(recipe: Recipe, profile: Profile, recorded_version: str | None =
             "version": installed_vllm() or recorded_version or "not installed",
             "on_server": profile.rollouts.server is not None,
             "dtype": recipe.sizes(profile).dtype,
+            **({} if (chosen := profile.rollouts.correction) == DEFAULT_CORRECTION else {"correction": chosen}),
         }
     }
 

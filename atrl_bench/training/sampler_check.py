@@ -42,6 +42,18 @@ def differences(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> Logpr
     return LogprobDifferences(apart_N.mean().item(), apart_N.max().item())
 
 
+def left_by_correction(ratio_BT: Tensor, mask_BT: Tensor) -> tuple[float, float]:
+    """The share of responses, or of tokens, that a correction leaves out, and the effective share of all of them.
+
+    The latter is the effective sample size over their number, (sum w)^2 / (N sum w^2) (Kish, 1965): one where all count
+    the same, zero where none counts. A ratio of responses is a column.
+    """
+    ratio_N = ratio_BT.flatten() if ratio_BT.shape[1] == 1 else ratio_BT[mask_BT.bool()]
+    squares = ratio_N.square().sum()
+    effective = (ratio_N.sum().square() / (len(ratio_N) * squares)).item() if squares > 0 else 0.0
+    return (ratio_N == 0).float().mean().item(), effective
+
+
 def num_media_tokens(token_ids: Sequence[int], media_ids: Sequence[int | None]) -> int:
     return sum(token_id in media_ids for token_id in token_ids)
 

@@ -94,6 +94,7 @@ from atrl_bench.training.sampler_check import (
     agree,
     as_tensor,
     differences,
+    left_by_correction,
     num_media_tokens,
     require_proper_end,
     require_same_policy,
@@ -221,6 +222,7 @@ class CreditTrainer(Resumable, GRPOTrainer):
         batch, credit_BT = self._scored(groups, responses)
         if self.use_vllm:
             self._compare_sampler(batch)
+            self._note_correction(batch)
         batch["advantages"] = gather(batch["advantages"])[numbers]  # TRL's are in the order of the rollout
         batch["advantages"] = self.estimator(batch, responses, self)
         if credit_BT is not None:
@@ -398,6 +400,16 @@ class CreditTrainer(Resumable, GRPOTrainer):
         means, largest = zip(*gather_object([own]), strict=True)
         apart = LogprobDifferences(math.fsum(means) / len(means), max(largest))
         require_same_policy(apart, self.sizes.dtype, self.rollout_settings.max_logprob_difference, self.rollout)
+
+    def _note_correction(self, batch: dict[str, Any]) -> None:
+        """Note what the correction leaves of this process's part of the rollout; take it away if none is wanted."""
+        ratio_BT = batch["importance_sampling_ratio"]
+        masked, effective = left_by_correction(ratio_BT, batch["completion_mask"])
+        if self.rollout_settings.correction == "none":
+            del batch["importance_sampling_ratio"]
+            masked, effective = 0.0, 1.0
+        self.note("sampling/masked", masked)
+        self.note("sampling/effective_share", effective)
 
     def _generate_in_slices(self, prompts: PromptBatch, group_size: int) -> list[list[int]]:
         """TRL's responses, made slice by slice: the keys and values of a whole rollout fit no device.

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 from packaging.requirements import Requirement
-from trainer_parts import loss_of, rollout_of, without_advantage
+from trainer_parts import loss_of, noted, rollout_of, without_advantage
 
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.devices import ONE_PROCESS
@@ -34,12 +34,13 @@ from atrl_bench.profiles import Rollouts, load_profile
 from atrl_bench.training import rollout_engine, vllm_sampler
 from atrl_bench.training.multimodal import PromptBatch, with_media
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.rollout_engine import require_sampler
+from atrl_bench.training.rollout_engine import engine_spec, require_sampler
 from atrl_bench.training.run import train
 from atrl_bench.training.run_spec import run_spec
 from atrl_bench.training.sampler_check import (
     LogprobDifferences,
     differences,
+    left_by_correction,
     require_proper_end,
     require_same_policy,
     require_same_prompt,
@@ -58,8 +59,8 @@ def fake(monkeypatch):
 def make_by_vllm(fake, make_trainer, profile):  # in this order: the fake outlives its trainers
     """Return a factory of trainers for which the fake samples."""
 
-    def make(name="grpo", *, most=None, **overrides):
-        rollouts = Rollouts(engine="vllm", max_logprob_difference=most)
+    def make(name="grpo", *, most=None, correction="sequence_mask", **overrides):
+        rollouts = Rollouts(engine="vllm", max_logprob_difference=most, correction=correction)
         return make_trainer(name, profile=profile.model_copy(update={"rollouts": rollouts}), **overrides)
 
     return make
@@ -174,6 +175,57 @@ def test_the_correction_of_a_response_is_the_ratio_of_its_probabilities_and_zero
     expected_B = [math.exp(0.15 * n) if n <= 7 else 0.0 for n in lengths_B.tolist()]
     assert batch["importance_sampling_ratio"][:, 0].tolist() == pytest.approx(expected_B, rel=1e-3)
     assert 0.0 in expected_B
+
+
+def test_a_correction_of_tokens_leaves_none_out_that_differs_by_little(make_by_vllm):
+    trainer = make_by_vllm(most=0.2, correction="token_mask")
+    trainer.vllm.llm.shift = -0.15
+    batch = rollout_of(trainer)
+    ratio_N = batch["importance_sampling_ratio"][batch["completion_mask"].bool()]
+    assert ratio_N.tolist() == pytest.approx([math.exp(0.15)] * len(ratio_N), rel=1e-3)
+    assert noted(trainer, "sampling/masked") == [0.0]
+    assert noted(trainer, "sampling/effective_share") == pytest.approx([1.0], abs=1e-3)
+
+
+def test_a_truncated_correction_of_responses_is_at_most_three_and_leaves_none_out(make_by_vllm):
+    trainer = make_by_vllm(most=0.2, correction="sequence_truncate")
+    trainer.vllm.llm.shift = -0.15
+    batch = rollout_of(trainer)
+    lengths_B = batch["completion_mask"].sum(1).tolist()
+    expected_B = [min(3.0, math.exp(0.15 * n)) for n in lengths_B]
+    assert batch["importance_sampling_ratio"][:, 0].tolist() == pytest.approx(expected_B, rel=1e-3)
+    assert noted(trainer, "sampling/masked") == [0.0]
+
+
+def test_without_a_correction_the_sampler_is_compared_all_the_same(make_by_vllm):
+    trainer = make_by_vllm(most=0.2, correction="none", schedule="strict")
+    trainer.vllm.llm.shift = -0.15
+    assert "importance_sampling_ratio" not in rollout_of(trainer)
+    trainer.vllm.llm.shift = -0.3
+    with pytest.raises(AtrlBenchError, match="does not sample from the policy"):
+        rollout_of(trainer)
+
+
+def test_a_correction_that_was_chosen_is_in_the_key_and_the_usual_one_is_not(profile):
+    def spec(correction):
+        rollouts = Rollouts(engine="vllm", correction=correction)
+        return engine_spec(load_recipe("grpo"), profile.model_copy(update={"rollouts": rollouts}))["rollouts"]
+
+    assert "correction" not in spec("sequence_mask")
+    assert spec("token_truncate")["correction"] == "token_truncate"
+
+
+@pytest.mark.parametrize(
+    ("ratio_BT", "masked", "effective"),
+    [
+        ([[1.0], [1.0], [0.0], [0.0]], 0.5, 0.5),  # 2^2 / (4 * 2)
+        ([[1.0, 3.0], [2.0, 9.0]], 0.0, 6**2 / (3 * 14)),  # the last is padding
+        ([[0.0], [0.0]], 1.0, 0.0),
+    ],
+)
+def test_what_a_correction_leaves_is_counted_in_what_it_weighs(ratio_BT, masked, effective):
+    left = left_by_correction(torch.tensor(ratio_BT), torch.tensor([[1, 1], [1, 0]]))
+    assert left == pytest.approx((masked, effective))
 
 
 RECIPES = {
