@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from atrl_bench.cli import evaluation, machine, reports, tables, training
+from atrl_bench.engines.stop import EXIT_CODE, Stopped
 from atrl_bench.errors import AtrlBenchError, StoreError
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -89,8 +90,11 @@ def main() -> NoReturn:
             raise
         error.show()
         code = getattr(error, "exit_code", 2)
-    if code == STOPPED:  # typer returns it for Ctrl-C
-        typer.echo("\nStopped. Every stored answer is kept, and every training up to its last saved rollout.", err=True)
+    except Stopped:
+        code = EXIT_CODE
+    if code in (STOPPED, EXIT_CODE):  # typer returns the first for Ctrl-C
+        saved = "last update" if code == EXIT_CODE else "last saved rollout"
+        typer.echo(f"\nStopped. Every stored answer is kept, and every training up to its {saved}.", err=True)
         typer.echo(f"Next, to go on: {shlex.join(['atrl-bench', *sys.argv[1:]])}", err=True)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -12,9 +12,11 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
+from atrl_bench.engines import stop
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.engines.local import NUM_ATTEMPTS, exit_reason, start_worker
 from atrl_bench.errors import AtrlBenchError, reason_of
@@ -42,21 +44,30 @@ def launch_command(
     return ["--config_file", str(file), "--num_processes", str(num_processes), *start]
 
 
-def run(module: str, argument: Path, configuration: Configuration, devices: Devices, log: Path) -> None:
-    """Run a module on a file in a process for each device; raises the first error, begins anew if one just dies."""
-    error_file = argument.with_suffix(".error")
+def run(
+    module: str, argument: Path, configuration: Configuration, devices: Devices, log: Path, *, saves: bool = False
+) -> None:
+    """Run a module on a file in a process for each device; raises the first error, begins anew if one just dies.
+
+    What `saves` when it is asked to stop is waited for.
+    """
+    error_file, stop_file = argument.with_suffix(".error"), argument.with_suffix(".stop")
     error_file.unlink(missing_ok=True)
+    stop_file.unlink(missing_ok=True)
     command = launch_command(module, [str(argument)], configuration, devices.count)
     starter = [sys.executable, *([] if devices.count == 1 else ["-m", "atrl_bench.engines.launch"])]
-    variables = environment(devices) | {PARENT: str(os.getpid())}
+    variables = environment(devices) | {PARENT: str(os.getpid()), stop.FILE: str(stop_file)}
     if not devices.gpus:
         variables |= {"ACCELERATE_USE_CPU": "true"}
-    for _ in range(NUM_ATTEMPTS):
-        code = _exit_code([*starter, *command], os.environ | variables, log)
-        if not code:
-            return
-        if error_file.is_file():
-            break
+    with stop.heard(stop_file.touch) if saves else nullcontext() as request:
+        for _ in range(NUM_ATTEMPTS):
+            code = _exit_code([*starter, *command], os.environ | variables, log)
+            if not code:
+                return
+            if error_file.is_file():
+                break
+            if request is not None and request.is_made:
+                raise stop.Stopped
     raise _error(error_file, code, log)
 
 

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 from atrl_bench.engines.devices import Devices, Machine
+from atrl_bench.engines.stop import Stopped, heard
 from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.resources import usable_cores
 
@@ -65,37 +66,48 @@ def side_by_side(
 ) -> Iterator[tuple[ItemT, BaseException | None]]:
     """Each item when `work(item, devices)` has ended on devices of its own, with its error if it failed.
 
-    A worker that dies costs only what it did itself, and that is begun again. Who stops waiting stops the work.
+    A worker that dies costs only what it did itself, and that is begun again. Who stops waiting stops the work. Asked
+    to stop, it asks the workers, waits for them, begins nothing more and raises `Stopped`.
     """
     placement, idle, busy = Placement(demands, machine), list[_Worker](), list[_Worker]()
     try:
-        while True:
-            while len(busy) < num_workers and (placed := placement.next()) is not None:
-                worker = idle.pop() if idle else _Worker()
-                worker.begin(work, *placed)
-                busy.append(worker)
-            if not busy:
-                return
-            ready = wait([worker.connection for worker in busy])
-            for worker in [worker for worker in busy if worker.connection in ready]:
-                busy.remove(worker)
-                try:
-                    error = worker.connection.recv()
-                    idle.append(worker)
-                except (EOFError, ConnectionResetError):  # the latter where it had not even read what to do
-                    worker.process.join()
-                    if worker.attempt < NUM_ATTEMPTS:
-                        busy.append(worker.retry())
-                        continue
-                    error = DeadWorkerError(exit_reason(worker.process.exitcode))
-                placement.give_back(worker.devices)
-                yield worker.item, error
+        with heard(lambda: _ask_to_stop(busy)) as request:
+            while True:
+                while not request.is_made and len(busy) < num_workers and (placed := placement.next()) is not None:
+                    worker = idle.pop() if idle else _Worker()
+                    worker.begin(work, *placed)
+                    busy.append(worker)
+                if not busy:
+                    if request.is_made:
+                        raise Stopped
+                    return
+                ready = wait([worker.connection for worker in busy])
+                for worker in [worker for worker in busy if worker.connection in ready]:
+                    busy.remove(worker)
+                    try:
+                        error = worker.connection.recv()
+                        idle.append(worker)
+                    except (EOFError, ConnectionResetError):  # the latter where it had not even read what to do
+                        worker.process.join()
+                        if request.is_made:
+                            continue
+                        if worker.attempt < NUM_ATTEMPTS:
+                            busy.append(worker.retry())
+                            continue
+                        error = DeadWorkerError(exit_reason(worker.process.exitcode))
+                    placement.give_back(worker.devices)
+                    yield worker.item, error
     finally:
         for worker in busy:
             worker.process.kill()
         for worker in (*busy, *idle):
             worker.connection.close()  # who waits there for work ends
             worker.process.join()
+
+
+def _ask_to_stop(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        worker.process.terminate()
 
 
 class DeadWorkerError(AtrlBenchError):

@@ -273,7 +273,8 @@ def _launch(job: TrainingJob | EvaluationJob, stem: str, devices: Devices, confi
     path = logs / f"{file_name(stem)}.json"
     write_atomically(path, LAUNCH_SPEC.dump_json(job, indent=2))
     on_gpus = configuration if devices.gpus else "cpu"
-    launch.run("atrl_bench.experiments.jobs", path, on_gpus, devices, logs / f"{file_name(job.name)}.log")
+    log, saves = logs / f"{file_name(job.name)}.log", isinstance(job, TrainingJob)
+    launch.run("atrl_bench.experiments.jobs", path, on_gpus, devices, log, saves=saves)
 
 
 def do_part(path: Path) -> None:

@@ -17,6 +17,8 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
 from atrl_bench.credit.trl import CreditWeights
+from atrl_bench.engines.processes import launched
+from atrl_bench.engines.stop import StopRequest
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.rollout_engine import engine_spec
@@ -156,6 +158,17 @@ def over_processes(name: str, values: Sequence[Sequence[float]]) -> float:
     if name in COUNTS:
         return sum(fmean(one) for one in finite if one)
     return fmean(together) if (together := [value for one in finite for value in one]) else math.nan
+
+
+class SaveAndStop(TrainerCallback):
+    """The training saves after the update in which somebody asks it to stop, and ends."""
+
+    def __init__(self, request: StopRequest) -> None:
+        self._request = request
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if launched().agree(self._request.is_made):
+            control.should_save = control.should_training_stop = True
 
 
 class _SkipNonFinite(TrainerCallback):

@@ -21,6 +21,7 @@ from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.sets import find_set
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.processes import Processes, launched
+from atrl_bench.engines.stop import Stopped, heard
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.attention import attention_of, joins_vision_windows, prefer_flash_attention
 from atrl_bench.models.checkpoint_store import CheckpointStore
@@ -73,7 +74,8 @@ def train(
     `adapter/`), the processor, `recipe.yaml`, `metrics.jsonl` with a line per optimiser step, and `done.json`, written
     last. `on_progress(rollouts done, rollouts)` is called after each rollout; `trackers` are told the metrics too. Of
     several processes of one launch the main one alone touches `out`, and knows `spec`. A checkpoint that `kept_in` has
-    is taken from there. verl is told to spread over `gpus`.
+    is taken from there. verl is told to spread over `gpus`. SIGTERM or SIGUSR1 has it save after the running update and
+    raise `Stopped`.
     """
     processes = launched()  # and with it the process group, before any weights are read
     if spec is None and processes.is_main:
@@ -128,6 +130,7 @@ def _trained(
     on_progress: Callable[[int, int], None] | None,
 ) -> TrainingResult:
     from atrl_bench.training.metrics import MetricsFile, ProgressCallback
+    from atrl_bench.training.resumable import SaveAndStop
 
     processes = launched()
     metrics = MetricsFile(folder / "metrics.jsonl", trainer.updates_per_rollout, first_step=_step_of(checkpoint))
@@ -137,7 +140,11 @@ def _trained(
     if checkpoint is not None and _step_of(checkpoint) >= trainer.args.max_steps:
         trainer._load_from_checkpoint(str(checkpoint))  # all is trained; resuming would take one more step
     else:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        with heard() as request:
+            trainer.add_callback(SaveAndStop(request))
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if trainer.state.global_step < trainer.args.max_steps:
+            raise Stopped
     _save_model(trainer, folder)
     if processes.is_main:
         seconds = metrics.seconds_before + time.monotonic() - started

@@ -110,6 +110,7 @@ from atrl_bench.training.weights.dependency import DependencyWeights
 
 # Two passes over shorter rows beat one over longer ones from about here on.
 MIN_ROWS_TO_HALVE = 16
+ROLLOUT = "rollout-{}-of-{}.pt"  # a process's part, in a resume checkpoint between the updates on a rollout
 # What TRL's batch has of a prompt's images.
 MULTIMODAL_FIELDS = frozenset(signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters)
 
@@ -702,11 +703,22 @@ class CreditTrainer(Resumable, GRPOTrainer):
         super()._save_optimizer_and_scheduler(output_dir)
         if self.args.should_save:
             self.estimator.save(Path(output_dir))
+        if self.state.global_step % self.updates_per_rollout:  # told to stop between the updates on a rollout
+            parts = gather_object([self._buffered_inputs])
+            for process, part in enumerate(parts if self.args.should_save else ()):
+                torch.save(part, Path(output_dir) / ROLLOUT.format(process, len(parts)))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None:
-            self.estimator.load(Path(checkpoint))
+        if checkpoint is None:
+            return
+        self.estimator.load(Path(checkpoint))
+        updates_done = int(checkpoint.rpartition("-")[2]) % self.updates_per_rollout
+        self._step = updates_done * self.args.gradient_accumulation_steps
+        of_process = ROLLOUT.format(self.accelerator.process_index, self.accelerator.num_processes)
+        if (file := Path(checkpoint) / of_process).is_file():  # on another number of them the rest is sampled anew
+            device = self.accelerator.device.type
+            self._buffered_inputs = torch.load(file, map_location=device, weights_only=False)
 
 
 def per_token(advantages: Tensor) -> Tensor:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import signal
+import threading
 import time
 from functools import partial
 from pathlib import Path
 
+import pytest
 from worker_functions import call, die, die_once, fail_oddly, name_nothing, read_json, sleep
 
 from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.engines.local import DeadWorkerError, Demand, Placement, side_by_side
+from atrl_bench.engines.stop import Stopped
 from atrl_bench.errors import UnknownNameError
 
 CPU = Machine()
@@ -63,6 +68,17 @@ def test_whoever_stops_waiting_kills_what_still_runs_and_no_process_of_anyone_el
     assert not any(process.is_alive() for process in processes)
     assert other.is_alive()
     other.kill()
+
+
+def test_asked_to_stop_it_asks_the_workers_begins_nothing_more_and_keeps_what_was_done():
+    done = []
+    threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    results = side_by_side(sleep, [(0, NOTHING), (600, NOTHING), (601, NOTHING)], CPU, 1)
+    with pytest.raises(Stopped) as stopped:
+        done.extend(iter(partial(next, results), None))
+    assert done == [(0, None)]
+    assert stopped.value.code == 75
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_an_error_comes_back_as_the_one_it_was_and_says_what_to_do():

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
+from contextlib import contextmanager
 from functools import partial
+from unittest.mock import patch
 
 import pytest
 from safetensors.torch import load_file
 
 from atrl_bench.digests import spec_key
+from atrl_bench.engines.stop import Stopped
 from atrl_bench.models.local import model_ref
+from atrl_bench.training.metrics import MetricsFile
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run_spec import run_spec
 
@@ -43,6 +48,47 @@ def test_a_run_killed_while_its_checkpoint_is_moved_into_place_is_finished_by_th
         with pytest.raises(InterruptedError):
             run(tmp_path / "killed")
     assert run(tmp_path / "killed").digest == whole.digest
+
+
+@contextmanager
+def sigterm_after(step):
+    """Have this process sent a SIGTERM while it trains, once a step is logged."""
+    log = MetricsFile.on_log
+
+    def signalled(self, args, state, control, **options):
+        log(self, args, state, control, **options)
+        if state.global_step == step:
+            signal.raise_signal(signal.SIGTERM)
+
+    with patch.object(MetricsFile, "on_log", signalled):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("grpo", {}),
+        ("dapo", {"credit": "atrl", "finetuning": "lora"}),
+        ("gspo", {"credit": "atrl"}),
+        ("t_grpo", {"data": "video_r1"}),
+    ],
+)
+def test_a_run_that_is_told_to_stop_saves_inside_its_rollout_and_ends_like_one_that_was_not(
+    run, request, tmp_path, name, fields
+):
+    if "data" in fields:
+        fields = fields | {"data_dir": request.getfixturevalue("video_dir")}
+    whole = run(tmp_path / "whole", name, **fields)
+    # Heard at the end of the next update, the first of two on the second rollout.
+    with sigterm_after(2), pytest.raises(Stopped) as stopped:
+        run(tmp_path / "stopped", name, **fields)
+    assert stopped.value.code == 75
+    assert [path.name for path in (tmp_path / "stopped").glob("*/resume/checkpoint-*")] == ["checkpoint-3"]
+    resumed = run(tmp_path / "stopped", name, **fields)
+    assert resumed.digest == whole.digest
+    lines = (resumed.checkpoint / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4]
+    assert "reward" not in json.loads(lines[3])  # nothing was sampled again
 
 
 @pytest.mark.slow
