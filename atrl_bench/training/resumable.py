@@ -54,7 +54,7 @@ class Resumable(Trainer):
 
     @property
     def is_sharded(self) -> bool:
-        return bool(self.is_fsdp_enabled or self.is_deepspeed_enabled)
+        return bool(self.is_fsdp_enabled)
 
     @property
     def pass_record(self) -> Mapping[str, str]:

@@ -285,9 +285,8 @@ def _save_model(trainer: Resumable, folder: Path) -> None:
     temporary = folder / "unfinished"
     if trainer.accelerator.is_main_process:
         shutil.rmtree(temporary, ignore_errors=True)
-    model = trainer.model_wrapped if trainer.is_deepspeed_enabled else trainer.model
     # The weights of all processes, gathered by all together; what follows is the main one's alone.
-    state = trainer.accelerator.get_state_dict(model) if trainer.is_sharded else None
+    state = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_sharded else None
     if trainer.accelerator.is_main_process:
         _write_model(trainer, temporary, state)
         (temporary / "training_args.bin").unlink(missing_ok=True)
@@ -319,9 +318,7 @@ def _reloaded(model: Any, adapter: Path) -> Any:
     """The base of a sharded model, whole and on the CPU, with the adapters in this folder."""
     from peft import PeftModel
     from transformers import AutoModelForImageTextToText
-    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
-    unset_hf_deepspeed_config()  # ZeRO-3 would shard what is loaded, too
     base = AutoModelForImageTextToText.from_pretrained(model.config._name_or_path, dtype=model.config.dtype)
     return PeftModel.from_pretrained(base, adapter, torch_device="cpu")
 

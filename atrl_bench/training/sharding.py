@@ -43,7 +43,11 @@ def share(trainer: Any, data: TrainingData) -> None:
         # Without it each device keeps the whole model's gradient until the last pass of an update.
         trainer.accelerator.gradient_state.plugin_kwargs["sync_each_batch"] = True
     elif trainer.is_deepspeed_enabled:
-        refuse_mixed_media(data)
+        raise InvalidFileError(
+            "DeepSpeed does not train here.",
+            why="A model that devices share is divided by FSDP2 alone: one way, which is tested.",
+            next_step="accelerate launch --config_file recipes/launch/fsdp2.yaml, or leave accelerate's own file out",
+        )
 
 
 def sharded_reference(folder: Path | str, dtype: str, device: Any) -> Any:
