@@ -1,9 +1,9 @@
 r"""Whether an answer is right, in five states; the same rules give scores in evaluation and rewards in training (D7).
 
-`grade` extracts the answer (`extraction`), reads it and the gold answer exactly (`answer_parser`) and compares the two
-(`comparison`). Most answers are decided there, in microseconds. Only a formula beyond that grammar goes to sympy, in a
-worker process with a limit on time and memory (`pool`). Where the benchmark does not ask "right or wrong", a scorer
-decides in place of the comparison (`scorers`).
+`grade` leaves a thought out (`thought`), extracts the answer (`extraction`), reads it and the gold answer exactly
+(`answer_parser`) and compares the two (`comparison`). Most answers are decided there, in microseconds. Only a formula
+beyond that grammar goes to sympy, in a worker process with a limit on time and memory (`pool`). Where the benchmark
+does not ask "right or wrong", a scorer decides in place of the comparison (`scorers`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from atrl_bench.grading.comparison import PendingCheck, compare, parse_gold
 from atrl_bench.grading.extraction import extract_answer
 from atrl_bench.grading.scorers.registry import METRICS, Metric, ProgramMetric, find_metric
 from atrl_bench.grading.sympy_worker import PRELOADED, compare_formulas
+from atrl_bench.grading.thought import behind_thought
 from atrl_bench.resources import usable_cores
 from atrl_bench.results.records import Gold, State, Verdict
 from atrl_bench.sandbox.pool import Call, Failure, WorkerPool
@@ -43,6 +44,16 @@ def grade(response: str, gold: Gold) -> Verdict:
 
 def grade_fast(response: str, gold: Gold) -> Verdict | PendingCheck | PendingScore:
     """The verdict, or what remains for a worker process to decide. Never slow, never raises."""
+    metric = None if gold.metric == "equal" else find_metric(gold.metric)
+    if isinstance(metric, Metric) and metric.reads == "thought and response":  # by rules that others published
+        return _score(response, gold)
+    answer = behind_thought(response)
+    if answer is None:
+        return Verdict("unparseable", None, "fast", "it ends inside its thought")
+    return _grade_answer(answer, gold)
+
+
+def _grade_answer(response: str, gold: Gold) -> Verdict | PendingCheck | PendingScore:
     if gold.metric != "equal":
         return _score(response, gold)
     if gold.references:
@@ -63,7 +74,7 @@ def grade_fast(response: str, gold: Gold) -> Verdict | PendingCheck | PendingSco
 
 def _grade_any(response: str, gold: Gold) -> Verdict | PendingCheck:
     """The verdict by the accepted answer that the response gives, or what is left to check about all of them."""
-    decided = [grade_fast(response, replace(gold, answer=answer, references=())) for answer in gold.references]
+    decided = [_grade_answer(response, replace(gold, answer=answer, references=())) for answer in gold.references]
     verdicts = [item for item in decided if isinstance(item, Verdict)]
     right = next((verdict for verdict in verdicts if verdict.state == "correct"), None)
     if right is not None:
@@ -81,7 +92,7 @@ def _score(response: str, gold: Gold) -> Verdict | PendingScore:
     if isinstance(metric, ProgramMetric):
         return PendingScore(gold, response, metric)
     text = response
-    if metric.reads != "response":
+    if metric.reads in ("answer", "words"):
         extracted = extract_answer(response, words=metric.reads == "words")
         if extracted is None or len(extracted) > MAX_ANSWER_CHARS:
             return _no_answer(extracted, gold.metric)

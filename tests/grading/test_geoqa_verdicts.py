@@ -51,7 +51,7 @@ DISAGREEMENTS = {
     ("zero_shot", 74): ("8cm", None, CUT_OFF),
     ("zero_shot", 116): (r"\frac{1}{2}cm²", None, CUT_OFF),
     ("zero_shot", 132): ("10√{2}", "10", GOLD_CUT),
-    ("zero_shot", 133): ("2√{13}", "2.0", GOLD_CUT),
+    ("zero_shot", 133): ("2√{13}", None, GOLD_CUT),
     ("zero_shot", 161): (r"\frac{3}{5}", "0.6", STRAY),
     ("zero_shot", 173): (r"\frac{2√{5}}{5}", "2*sqrt(5)/5", GOLD_UNREAD),
     ("zero_shot", 185): ("100°", "100.0", STRAY),
@@ -117,7 +117,7 @@ def test_every_disagreement_with_the_published_verdicts_is_listed_with_its_cause
 def test_no_answer_timed_out_and_few_responses_have_no_answer(verdicts):
     states = Counter(verdict.state for verdict in verdicts.values())
     assert states["timed out"] == 0
-    assert states["unparseable"] <= 30  # loops that the token limit cut off
+    assert states["unparseable"] <= 45  # loops that the token limit cut off, most inside their thought
 
 
 def test_math_verify_on_the_whole_response_gives_the_published_verdict_of_every_listed_row(rows):

@@ -20,10 +20,10 @@ Scorer = Callable[[str, Gold], Scored]
 
 
 class Metric(NamedTuple):
-    """A scorer and what it reads: the extracted `answer`, extracted `words`, or the whole `response`."""
+    """A scorer and what it reads: the extracted `answer`, extracted `words`, or all of the `response`."""
 
     score: Scorer
-    reads: Literal["answer", "words", "response"]
+    reads: Literal["answer", "words", "response", "thought and response"]
     is_slow: bool = False
 
 
@@ -36,7 +36,7 @@ class ProgramMetric(NamedTuple):
 METRICS: dict[str, Metric | ProgramMetric] = {
     "anls": Metric(text.anls, "words"),
     "chart": ProgramMetric(score_many),
-    "math_verify": Metric(numbers.math_verify, "response", is_slow=True),
+    "math_verify": Metric(numbers.math_verify, "thought and response", is_slow=True),
     "mega": Metric(mega, "response", is_slow=True),
     "mra": Metric(numbers.mra, "answer"),
     "relaxed": Metric(text.relaxed, "words"),

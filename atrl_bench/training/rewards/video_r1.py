@@ -24,6 +24,7 @@ from rapidfuzz.distance import LCSseq, Levenshtein
 
 from atrl_bench.grading.extraction import extract_answer
 from atrl_bench.grading.prose import sole_number
+from atrl_bench.grading.thought import behind_thought
 from atrl_bench.results.records import Gold
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ class TypedReward:
     ) -> list[float]:
         responses = [completion[0]["content"] for completion in completions]
         rewards = [
-            COMPARED[sort](extract_answer(text, words=sort in IN_WORDS) or "", gold) if sort in COMPARED else 0.0
+            COMPARED[sort](extract_answer(behind_thought(text) or "", words=sort in IN_WORDS) or "", gold)
+            if sort in COMPARED
+            else 0.0
             for text, gold, sort in zip(responses, answer, kind, strict=True)
         ]
         graded = [index for index, sort in enumerate(kind) if sort not in COMPARED]
