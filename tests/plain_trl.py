@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from accelerate.utils import set_seed
 from datasets import Dataset
-from trainer_parts import kinds_of_token
 from transformers import AutoModelForImageTextToText
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
+from atrl_bench.training.arguments import trl_arguments
 from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.order import problem_order, rollout_seed
 
@@ -31,23 +29,24 @@ def plain_trl(ours, trainer_class=SeededTRL):
     It is handed the completions that ours samples, so it has to train after ours. What saves ours work is off: a matrix
     product over fewer positions rounds differently.
     """
-    ours.trim_padding = ours.keeps_logprobs = False
+    ours.passes.trim_padding = ours.keeps_logprobs = False
+    arguments = trl_arguments(ours.recipe, ours.profile, rollouts=2)
     order = problem_order(len(ours.data.problems), 8, 0)
     trainer = trainer_class(
         model=AutoModelForImageTextToText.from_pretrained(ours.model.config._name_or_path, dtype=torch.float32),
-        reward_funcs=list(ours.reward_funcs),
-        args=ours.args,
+        reward_funcs=list(ours.rewards.functions),
+        args=GRPOConfig(output_dir=str(ours.args.output_dir), use_cpu=True, **arguments),
         train_dataset=Dataset.from_list([_plain(ours.data.example(row, 0)) for row in order]),
         processing_class=ours.processing_class,
     )
     trainer.updates_per_rollout = ours.updates_per_rollout
-    sampled, sample = [], ours._generate_single_turn
+    sampled, sample = [], ours.sample
 
-    def record(*arguments, **options):
-        sampled.append(sample(*arguments, **options))
+    def record(*asked, **options):
+        sampled.append(sample(*asked, **options))
         return sampled[-1]
 
-    ours._generate_single_turn = record
+    ours.sample = record
     trainer._generate_single_turn = lambda *_, **__: sampled.pop(0)
     return trainer
 
@@ -57,15 +56,15 @@ def _plain(example):
     return {name: value for name, value in example.items() if name != "truth"}
 
 
-def plain_logprobs(trainer, batch):
-    """Return the log-probabilities of a batch's responses, with their gradient, by TRL's pass row by row."""
-    ids_BS = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
-    logprobs_BT, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
-        trainer,
-        partial(trainer.model, **joined_visuals(batch["visuals"], ids_BS.device)),
-        ids_BS,
-        torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
-        batch["completion_ids"].shape[1],
-        mm_token_type_ids=kinds_of_token(trainer, ids_BS),
+def plain_logprobs(trainer, rollout):
+    """Return the log-probabilities of a rollout's responses, with their gradient, by a plain pass row by row."""
+    num_tokens, ids_BS = rollout.mask_BT.shape[1], rollout.input_ids
+    output = trainer.model(
+        input_ids=ids_BS,
+        attention_mask=rollout.attention_mask,
+        logits_to_keep=num_tokens + 1,
+        **rollout.token_fields,
+        **joined_visuals(rollout.visuals_B, ids_BS.device),
     )
-    return logprobs_BT
+    logprob_BTV = (output.logits[:, :-1] / trainer.sizes.temperature).log_softmax(-1)
+    return logprob_BTV.gather(-1, rollout.response_ids_BT[..., None])[..., 0] * rollout.mask_BT

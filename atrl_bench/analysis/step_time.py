@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from atrl_bench.training.run import load_inputs
 from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
-    from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.loop import Loop
 
 REST = "the rest"
 # How a report calls the phases, in the order in which a step goes through them.
@@ -83,19 +84,19 @@ def measured_steps(
         steps: dict[str, list[Phases]] = {name: [] for name in credits}
         for rollout in range(rollouts + 1):
             problems = order[rollout * per_rollout : (rollout + 1) * per_rollout]
-            rows = [{"row": row} for row in problems for _ in range(profile.training.group_size)]
             for name, trainer in trainers.items():
-                steps[name].append(one_rollout(trainer, clocks[name], rows))
+                steps[name].append(one_rollout(trainer, clocks[name], problems))
     return {name: measured[1:] for name, measured in steps.items()}
 
 
-def one_rollout(trainer: CreditTrainer, clock: StepClock, rows: list[dict[str, Any]]) -> Phases:
+def one_rollout(trainer: Loop, clock: StepClock, rows: Sequence[int]) -> Phases:
     import torch
 
     clock.start()
+    micro_batches = iter(trainer.micro_batches(*trainer.make_rollout(rows)))
     for _ in range(trainer.updates_per_rollout):
-        for _ in range(trainer.args.gradient_accumulation_steps):
-            trainer.training_step(trainer.model, rows, None)
+        for micro_batch in islice(micro_batches, trainer.args.gradient_accumulation_steps):
+            trainer.training_step(trainer.model, micro_batch, None)
         torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), trainer.args.max_grad_norm)
         with trainer.clock.phase("optimiser"):
             trainer.optimizer.step()
@@ -107,7 +108,7 @@ def one_rollout(trainer: CreditTrainer, clock: StepClock, rows: list[dict[str, A
 class StepClock:
     """A stopwatch over the steps of a trainer."""
 
-    def __init__(self, trainer: CreditTrainer, clock: PhaseClock) -> None:
+    def __init__(self, trainer: Loop, clock: PhaseClock) -> None:
         import torch
 
         self._trainer, self._graph, self._started = trainer, 0.0, 0.0
@@ -137,27 +138,26 @@ class StepClock:
         parts["forward"] = parts.pop("forward_backward", 0.0)
         if graph := self._graph_seconds() - self._graph:
             parts["graph"] = graph
-            parts["credit"] -= graph
+            parts["credit"] = parts.get("credit", 0.0) - graph
         return parts | {REST: seconds - sum(parts.values())}
 
     def _graph_seconds(self) -> float:
         return self._trainer.credit.graph_seconds if self._trainer.credit else 0.0
 
 
-def _prepared(trainer: CreditTrainer, now: Callable[[], float]) -> StepClock:
+def _prepared(trainer: Loop, now: Callable[[], float]) -> StepClock:
     """Make the trainer ready for steps of size nothing, and return what times them."""
     clock = StepClock(trainer, PhaseClock(now))
     trainer.model.train()
-    trainer.recompute_activations()
+    trainer.passes.recompute_activations(trainer.model)
     trainer.create_optimizer()
-    trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
     for group in trainer.optimizer.param_groups:
         group["lr"] = 0.0
     return clock
 
 
 class EveryGroup(GroupRelative):
-    """TRL's advantages, and a credit for every group: random weights answer all wrong, so that none would have one."""
+    """Advantages of the group, and a credit for every one: random weights answer all wrong, none would have any."""
 
     every_group = True
 
@@ -165,7 +165,7 @@ class EveryGroup(GroupRelative):
 @contextmanager
 def _trainer(
     run_dir: Path, recipe_name: str, credit: str, profile: Profile, shape: Shape | None, data_dir: Path
-) -> Iterator[CreditTrainer]:
+) -> Iterator[Loop]:
     """Yield the trainer; of random weights adapters are trained, so that one GPU holds them."""
     from atrl_bench.training.rollouts import build  # and with it TRL
 

@@ -13,7 +13,7 @@ from typing import Any
 from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, TrainingSizes
-from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe, StepRewards
+from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 from atrl_bench.training.rollout_engine import correction_arguments, uses_vllm
 
@@ -88,8 +88,8 @@ def trl_arguments(
         **(correction_arguments(profile) if uses_vllm(recipe, profile) else {}),
         **common,
     }
-    if recipe.step_rewards is not None:
-        arguments["reward_weights"] = reward_weights(recipe, recipe.step_rewards)
+    if (weights := reward_weights(recipe)) is not None:
+        arguments["reward_weights"] = weights
     if recipe.objective == "sapo":
         arguments["sapo_temperature_pos"] = recipe.sapo_temperature_positive
         arguments["sapo_temperature_neg"] = recipe.sapo_temperature_negative
@@ -99,8 +99,26 @@ def trl_arguments(
     return arguments
 
 
-def reward_weights(recipe: RolloutRecipe, step_rewards: StepRewards) -> list[float]:
-    """What each reward counts, in the order in which `rollouts.build` makes them: a right answer counts 1."""
+def rollout_arguments(
+    recipe: RolloutRecipe, profile: Profile, rollouts: int, num_devices: int, seed: int
+) -> dict[str, Any]:
+    """transformers' TrainingArguments of the loop on rollouts, without its folder."""
+    updates = recipe.updates_per_rollout(recipe.sizes(profile))
+    # A resumed run knows by its rollout's number which problems come next.
+    return {
+        **common_arguments(recipe, profile, rollouts * updates, updates, num_devices, seed),
+        "ignore_data_skip": True,
+        "ddp_find_unused_parameters": True,  # of the vision tower, in a batch without images
+    }
+
+
+def reward_weights(recipe: RolloutRecipe) -> list[float] | None:
+    """What each reward counts, in the order in which `rollouts.build` makes them; None: each counts one.
+
+    With rewards for steps a right answer counts 1.
+    """
+    if (step_rewards := recipe.step_rewards) is None:
+        return None
     # From -1 to +1 is two; whatever is punished on that scale is halved with it.
     right = 1 / (1 - ANSWER_REWARDS[recipe.rewards].lowest)
     usual = [right] * (1 if recipe.overlong_cache_fraction is None else 2)

@@ -1,6 +1,6 @@
 """The G responses to each problem of a rollout, from one prefill of its prompt.
 
-TRL hands a prompt to `generate` G times; on a small model half of that time is the same prefill over again. The
+A prompt could be handed to `generate` G times; on a small model half of that time is the same prefill over again. The
 decoding of the evaluation reads each prompt once, and its random numbers are keyed by what is drawn and not by what was
 drawn before, so a resumed run draws what the interrupted one would have drawn.
 

@@ -100,3 +100,23 @@ def mean_of_tokens(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
 def are_clipped(ratio_BT: Tensor, advantage_BT: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
     """Whose gradient the clip takes away: below, and above."""
     return (ratio_BT < 1 - low) & (advantage_BT < 0), (ratio_BT > 1 + high) & (advantage_BT > 0)
+
+
+def entropy_threshold(entropy_N: Tensor, fraction: float) -> Tensor:
+    """FT-RL (arXiv 2506.01939, section 5.1): the entropy that this fraction of N tokens reaches; those learn."""
+    return torch.quantile(entropy_N.float(), 1 - fraction)
+
+
+# What another sampler makes of it -------------------------------------------------------------------------------------
+
+
+def sampler_correction(old_BT: Tensor, sampled_BT: Tensor, mask_BT: Tensor, kind: str, most: float = 3.0) -> Tensor:
+    """pi_old(y) / pi_sampler(y), of tokens or of responses, (B, 1); beyond `most` truncated to it or masked by zero.
+
+    `kind` is token_truncate, token_mask, sequence_truncate or sequence_mask. A probability that the sampler did not
+    tell, NaN, is taken to be the policy's.
+    """
+    log_ratio_BT = torch.nan_to_num((old_BT - sampled_BT) * mask_BT, nan=0.0)
+    level, _, beyond = kind.partition("_")
+    ratio = (log_ratio_BT.sum(-1, keepdim=True) if level == "sequence" else log_ratio_BT).exp()
+    return ratio.clamp(max=most) if beyond == "truncate" else ratio.masked_fill(ratio > most, 0.0)

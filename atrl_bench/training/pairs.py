@@ -140,14 +140,13 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
     )
     examples = [inputs.data.example(row, inputs.seed) for row in rows]
     messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
-    media_ids = getattr(model.config, "image_token_id", None), getattr(model.config, "video_token_id", None)
     keys = [f"pairs:{row}" for row in rows]
     ends = model.generation_config.eos_token_id
     training, _ = model.training, model.eval()
     with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=sizes.dtype == "bfloat16"):
         token_ids, _ = sample_groups(
             model,
-            read_prompts(processor, messages, keys, model.dtype, media_ids),
+            read_prompts(processor, messages, keys, model.dtype),
             sizes,
             group_size=sizes.group_size,
             run_seed=inputs.seed,

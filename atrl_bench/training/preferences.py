@@ -74,7 +74,7 @@ class CreditDPOTrainer(Resumable, DPOTrainer):
     """DPOTrainer on pairs about a TrainingData, with token credit and resumable updates."""
 
     def __init__(self, inputs: TrainerInputs[PreferenceRecipe], **trl: Any) -> None:
-        super().__init__(inputs, **trl)
+        super().__init__(inputs, peft_config=inputs.peft_config, **trl)
         self.recipe = recipe = inputs.recipe
         if recipe.credit.rule != "uniform":
             self.credit = credit_weights(recipe.credit, self._looking_model(), self.processing_class, self.run_seed)

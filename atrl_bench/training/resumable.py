@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ COUNTS = frozenset({"credit/num_with_anchors", "credit/num_empty_visual", "credi
 
 
 class Resumable(Trainer):
-    """A mixin before one of TRL's trainers.
+    """transformers' Trainer, or a mixin before one of TRL's.
 
     A resume checkpoint is written under another name and renamed when it is whole. Weights are loaded by
     `from_pretrained`. A non-finite gradient skips its update and is counted.
@@ -39,14 +40,17 @@ class Resumable(Trainer):
 
     credit: CreditWeights | None = None
 
-    def __init__(self, inputs: TrainerInputs[Any], *, updates_per_rollout: int = 1, **trl: Any) -> None:
-        super().__init__(model=inputs.model, processing_class=inputs.processor, peft_config=inputs.peft_config, **trl)
+    def __init__(
+        self, inputs: TrainerInputs[Any], model: Any = None, *, updates_per_rollout: int = 1, **trainer: Any
+    ) -> None:
+        """`model` is what is trained of the inputs; the inputs' own if not given."""
+        super().__init__(model=inputs.model if model is None else model, processing_class=inputs.processor, **trainer)
         self.data, self.run_seed = inputs.data, inputs.seed
         self.updates_per_rollout = updates_per_rollout  # how many optimiser steps belong together
         self.sampled_by = engine_spec(inputs.recipe, inputs.profile)
         self.clock = PhaseClock()
         self._checkpoint_dir: Path | None = None
-        self._noted: set[str] = set()
+        self.notes: dict[str, list[float]] = defaultdict(list)  # for the next line of metrics
         share(self, self.data)
         if (reference := getattr(self, "ref_model", None)) is not None:  # TRL has loaded it, and rounds as the policy
             prefer_flash_attention(self.accelerator.unwrap_model(reference), inputs.recipe.sizes(inputs.profile).dtype)
@@ -79,28 +83,24 @@ class Resumable(Trainer):
 
     def note(self, name: str, value: float) -> None:
         """Keep a value for the next line of metrics, which has the mean of all."""
-        self._metrics["train"][name].append(float(value))
-        self._noted.add(name)
+        self.notes[name].append(float(value))
+
+    def note_all(self, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.note(name, value)
 
     def take_note(self, name: str) -> float:
         """The value that was noted last under this name, which no line of metrics then has."""
-        return float(self._metrics["train"][name].pop())
+        return self.notes[name].pop()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log TRL's metrics with the seconds of each phase since the last line."""
+        """Log what was noted, on all processes, with the seconds of each phase since the last line."""
         for name, seconds in self.clock.pop().items():
             self.note(f"seconds/{name}", seconds)
-        if self.accelerator.num_processes > 1:
-            self._share_notes()
+        notes = {name: values for name, values in self.notes.items() if values}
+        self.notes.clear()
+        logs |= means_of(gather_object([notes]) if self.accelerator.num_processes > 1 else [notes])
         super().log(logs, start_time)
-
-    def _share_notes(self) -> None:
-        """Put what every process noted in place of what this one did: TRL gathers its own metrics and not ours."""
-        metrics = self._metrics["train"]
-        notes = gather_object([{name: metrics[name] for name in self._noted if metrics[name]}])
-        for name in sorted(set().union(*notes)):
-            metrics[name] = [over_processes(name, [note[name] for note in notes if name in note])]
-        self._noted.clear()
 
     def _get_output_dir(self, trial: Any) -> str:
         return str(self._checkpoint_dir) if self._checkpoint_dir else super()._get_output_dir(trial)
@@ -147,6 +147,13 @@ class Resumable(Trainer):
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
         """Write no model card: the run folder has the recipe and the metrics."""
+
+
+def means_of(notes: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, Any]:
+    """One value for each name that some process noted; None where it is no number."""
+    names = sorted(set().union(*notes))
+    values = {name: over_processes(name, [one[name] for one in notes if name in one]) for name in names}
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
 def over_processes(name: str, values: Sequence[Sequence[float]]) -> float:

@@ -1,35 +1,35 @@
-"""Training on rollouts: the trainer of a `RolloutRecipe`, and its rewards."""
+"""Training on rollouts: the loop of a `RolloutRecipe`, and its rewards."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
-from datasets import Dataset
-from trl import GRPOConfig
+from transformers import TrainingArguments
 
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import credit_rule
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.training.arguments import num_devices, num_rollouts, trl_arguments
+from atrl_bench.training.arguments import num_devices, num_rollouts, reward_weights, rollout_arguments
+from atrl_bench.training.loop import Loop
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards import Reward
 from atrl_bench.training.rewards.accuracy import overlong_reward
+from atrl_bench.training.rewards.combined import Rewards
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS
 from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
 from atrl_bench.training.rewards.temporal import LengthReward, TemporalReward
 from atrl_bench.training.rewards.video_r1 import FormatReward
 from atrl_bench.training.rollout_engine import require_sampler
 from atrl_bench.training.stability import StabilityChecks
-from atrl_bench.training.trainer import CreditTrainer
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.weights.credit import require_truth
 from atrl_bench.training.weights.dependency import refuse_videos
 
 
 @contextlib.contextmanager
-def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
+def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[Loop]:
     recipe, data = inputs.recipe, inputs.data
     sizes = recipe.sizes(inputs.profile)
     if recipe.vppo is not None or "blackened_logprob" in needs_of(credit_rule(recipe.credit.rule)):
@@ -39,23 +39,21 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[CreditTrainer]:
     )
     require_sampler(recipe, inputs.profile, has_videos=data.has_videos)
     rollouts = num_rollouts(recipe, inputs.profile, len(data.problems))
-    fields = trl_arguments(recipe, inputs.profile, rollouts=rollouts, num_devices=num_devices(), seed=inputs.seed)
+    fields = rollout_arguments(recipe, inputs.profile, rollouts, num_devices(), inputs.seed)
     rows = problem_order(len(data.problems), rollouts * sizes.prompts_per_rollout, inputs.seed)
     with GradingPool() as pool:
-        trainer = CreditTrainer(
+        loop = Loop(
             inputs,
-            reward_funcs=_rewards(inputs, pool),
-            args=inputs.trl_config(GRPOConfig, fields),
-            train_dataset=Dataset.from_dict({"row": rows}),
+            rewards=Rewards(_rewards(inputs, pool), reward_weights(recipe)),
+            rows=rows,
+            args=inputs.trl_config(TrainingArguments, fields),
         )
-        if sizes.checks and trainer.accelerator.num_processes == 1 and trainer.from_one_prefill:
-            trainer.add_callback(StabilityChecks(trainer, sizes.checks, rows))
+        if sizes.checks and loop.accelerator.num_processes == 1 and loop.sampler.from_one_prefill:
+            loop.add_callback(StabilityChecks(loop, sizes.checks, rows))
         try:
-            yield trainer
+            yield loop
         finally:
-            trainer.end_vllm()
-            if trainer.credit is not None:
-                trainer.credit.close()
+            loop.close()
 
 
 def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Reward]:

@@ -12,12 +12,12 @@ Shapes: B responses, T response tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
+from accelerate.utils import gather_object
 from torch import Tensor
-from trl.trainer.utils import pad
 
 from atrl_bench.errors import AtrlBenchError
 
@@ -85,25 +85,22 @@ def require_proper_end(token_ids: Sequence[int], eos_ids: Sequence[int], max_tok
     )
 
 
-def require_same_policy(apart: LogprobDifferences, dtype: str, most: float | None, rollout: int) -> None:
-    """Raise unless the log-probabilities of a rollout differ by rounding alone, or by `most` on average."""
-    limit = MAX_DIFFERENCE[dtype] if most is None else most
-    if apart.mean <= limit:
+def require_same_policy(
+    sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor, dtype: str, most: float | None, rollout: int
+) -> None:
+    """Raise, on all processes, unless a rollout's log-probabilities differ by rounding, or by `most`, on average."""
+    means, largest = zip(*gather_object([differences(sampled_BT, scored_BT, mask_BT)]), strict=True)
+    mean, limit = math.fsum(means) / len(means), MAX_DIFFERENCE[dtype] if most is None else most
+    if mean <= limit:
         return
     raise AtrlBenchError(
         f"vLLM does not sample from the policy that is trained: in rollout {rollout} the log-probability of a token "
-        f"differs by {apart.mean:.2g} on average, by {apart.largest:.2g} at most.",
+        f"differs by {mean:.2g} on average, by {max(largest):.2g} at most.",
         why=f"Rounding in {dtype} is at most {limit:g} on average. Beyond that vLLM has other weights, keeps what an "
         "image looked like before an update, or computes in another precision.",
         next_step=f"{LOCAL}; or, if that is rounding on this device, raise rollouts.max_logprob_difference in a "
         "profile of your own",
     )
-
-
-def as_tensor(sampled_B: Sequence[Sequence[float]], num_tokens: int, device: torch.device) -> Tensor:
-    """logprobs_BT, zero at padding, as a pass over the responses leaves them."""
-    padded = pad([torch.tensor(logprobs) for logprobs in sampled_B], padding_value=0.0, padding_side="right")
-    return torch.nn.functional.pad(padded, (0, num_tokens - padded.shape[1])).to(device)
 
 
 def agree(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> bool:

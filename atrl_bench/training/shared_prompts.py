@@ -1,12 +1,12 @@
 """A prompt that several responses share goes through the model once: its images, its tokens, its keys and values.
 
-TRL scores a batch row by row, each response behind a prompt of its own, and encodes an image once a row. Here the
+A padded batch has each response behind a prompt of its own, and encodes an image once a row. Here the
 distinct prompts of a batch and its responses are written into one row of tokens without padding. Every layer but the
 attention works on tokens one by one and never notices. In the attention a prompt looks at itself, and a response at its
 prompt and itself: calls of the model's own attention function, which see masks like those of a padded batch. The
 gradient flows back through the copies of the prompt's keys and values. The head sees response tokens alone.
 
-The numbers are TRL's up to rounding. What is recorded of the attention has the rows and columns of the padded batch.
+The numbers are those of a padded batch up to rounding. What is recorded of the attention has its rows and columns.
 
 Shapes: B rows of a padded batch (b of them), P distinct prompts, T response tokens, U = T + 1: with the last token of
 the prompt, which predicts the first of the response and is read with each (u: of the longest of b); S prompt tokens
@@ -201,7 +201,23 @@ def recompute(model: Any, options: Mapping[str, Any] | None) -> None:
     """Have the layers of a model compute their activations again in a backward pass, with options of torch's."""
     # transformers renamed it.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable(None if options is None else dict(options))
+    enable(dict(options) if options else None)
+
+
+@contextmanager
+def without_recomputing(model: Any, options: Mapping[str, Any] | None) -> Iterator[None]:
+    """Have layers keep no activations and recompute none inside the block, where they would leave keys and values out.
+
+    `options` are those with which they recompute outside.
+    """
+    recomputes = any(getattr(layer, "gradient_checkpointing", False) for layer in model.modules())
+    if recomputes:
+        model.gradient_checkpointing_disable()
+    try:
+        yield
+    finally:
+        if recomputes:
+            recompute(model, options)
 
 
 def keep_prompts(model: Any) -> None:
@@ -226,7 +242,7 @@ def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[No
 
 
 class SharedPrompts:
-    """A model as TRL calls it to score a batch, which reads each distinct prompt of the batch once.
+    """A model as it is called to score a batch, which reads each distinct prompt of the batch once.
 
     `base` is the model itself, `model` what is called: the same, or with wrappers of PEFT and accelerate around it.
     The last `num_tokens` positions of each row are its response. What the prompts show is in the call, or beside it in

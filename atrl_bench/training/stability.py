@@ -27,7 +27,7 @@ from atrl_bench.training.multimodal import PromptBatch, joined_visuals, with_med
 from atrl_bench.training.order import further_problems
 
 if TYPE_CHECKING:
-    from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.loop import Loop
 
 NUM_PROBLEMS = 24
 MAX_PARAMETERS = 100_000_000  # a copy of a larger base is too much to keep beside the policy
@@ -38,11 +38,11 @@ REWARDED = ("perception", "reasoning")  # parts of a response that decide whethe
 class StabilityChecks(TrainerCallback):
     """Looks at the policy so many times in a run, the last time at its end; notes `check/greedy` and others."""
 
-    def __init__(self, trainer: CreditTrainer, num_checks: int, trained_rows: Sequence[int]) -> None:
-        self._trainer, self._num_checks = trainer, num_checks
-        num_problems = len(trainer.data.problems)
-        self._rows = list(islice(further_problems(num_problems, trained_rows, trainer.run_seed, 0), NUM_PROBLEMS))
-        model = trainer.accelerator.unwrap_model(trainer.model)
+    def __init__(self, loop: Loop, num_checks: int, trained_rows: Sequence[int]) -> None:
+        self._loop, self._num_checks = loop, num_checks
+        num_problems = len(loop.data.problems)
+        self._rows = list(islice(further_problems(num_problems, trained_rows, loop.run_seed, 0), NUM_PROBLEMS))
+        model = loop.accelerator.unwrap_model(loop.model)
         is_small = sum(weight.numel() for weight in model.parameters()) <= MAX_PARAMETERS
         # Before any step, and before a resumed run reads its weights: this is the base. Its weights alone, since a copy
         # of the model would still have the forward pass of the original, which accelerate has bound to it.
@@ -54,47 +54,47 @@ class StabilityChecks(TrainerCallback):
             step * self._num_checks // max(1, state.max_steps) for step in (state.global_step - 1, state.global_step)
         ]
         if parts[0] < parts[1]:
-            with self._trainer.clock.phase("checks"):
+            with self._loop.clock.phase("checks"):
                 self._check()
 
     def _check(self) -> None:
-        trainer = self._trainer
-        examples = [trainer.data.example(row, trainer.run_seed) for row in self._rows]
+        loop = self._loop
+        examples = [loop.data.example(row, loop.run_seed) for row in self._rows]
         messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
-        prompts = trainer.read(messages, [f"check:{row}" for row in self._rows])
-        model = trainer.accelerator.unwrap_model(trainer.model)
+        prompts = loop.read(messages, [f"check:{row}" for row in self._rows])
+        model = loop.accelerator.unwrap_model(loop.model)
         was_training = model.training
         model.eval()
-        with torch.no_grad(), trainer.accelerator.autocast():
+        with torch.no_grad(), loop.accelerator.autocast():
             responses, _ = sample_groups(
                 model,
                 prompts,
-                trainer.sizes.model_copy(update={"temperature": 0.0}),
+                loop.sizes.model_copy(update={"temperature": 0.0}),
                 group_size=1,
-                run_seed=trainer.run_seed,
-                pad_id=trainer.processing_class.tokenizer.pad_token_id,
-                eos_ids=trainer.eos_token_ids,
+                run_seed=loop.run_seed,
+                pad_id=loop.processing_class.tokenizer.pad_token_id,
+                eos_ids=loop.eos_ids,
             )
             drifts = self._drifts(model, prompts, responses) if self._base_weights else []
         model.train(was_training)
-        texts = trainer.processing_class.batch_decode(responses, skip_special_tokens=True)
+        texts = loop.processing_class.batch_decode(responses, skip_special_tokens=True)
         completions = [[{"role": "assistant", "content": text}] for text in texts]
         columns = {name: [example[name] for example in examples] for name in examples[0] if name != "prompt"}
         shares: dict[str, float] = {}
-        grade = trainer.reward_funcs[0]
+        grade = loop.rewards.functions[0]
         rewards = grade(prompts=messages, completions=completions, log_metric=shares.__setitem__, **columns)
-        trainer.note("check/greedy", fmean(max(0.0, reward) for reward in rewards))
+        loop.note("check/greedy", fmean(max(0.0, reward) for reward in rewards))
         if UNREADABLE in shares:
-            trainer.note("check/readable", 1.0 - shares[UNREADABLE])
+            loop.note("check/readable", 1.0 - shares[UNREADABLE])
         if drifts:
-            trainer.note("check/drift", fmean(drifts))
+            loop.note("check/drift", fmean(drifts))
 
     def _drifts(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> list[float]:
         """The mean divergence over the unrewarded tokens of each response that has any."""
         drifts = []
         divergences = self._divergences(model, prompts, responses)
         for row, response, divergence_T in zip(self._rows, responses, divergences, strict=True):
-            truth, texts = self._trainer.data.problems[row].truth, self._trainer.token_texts(response)
+            truth, texts = self._loop.data.problems[row].truth, self._loop.token_texts(response)
             is_free_T = unrewarded(truth, texts)
             if is_free_T.any():
                 drifts.append(float(divergence_T[is_free_T.to(divergence_T.device)].mean()))
@@ -102,7 +102,7 @@ class StabilityChecks(TrainerCallback):
 
     def _divergences(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> Iterator[Tensor]:
         """Yield the divergence of each token of each response, as many responses in a pass as the run scores in one."""
-        size = self._trainer.args.per_device_train_batch_size
+        size = self._loop.args.per_device_train_batch_size
         for start in range(0, len(responses), size):
             part = slice(start, start + size)
             inputs = _whole(prompts, responses, part, model.device)

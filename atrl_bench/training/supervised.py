@@ -90,7 +90,7 @@ class ImitationTrainer(Resumable, SFTTrainer):
     """TRL's SFTTrainer on rows of a TrainingData."""
 
     def __init__(self, inputs: TrainerInputs[SupervisedRecipe], **trl: Any) -> None:
-        super().__init__(inputs, **trl)
+        super().__init__(inputs, peft_config=inputs.peft_config, **trl)
         # Qwen2.5-VL's own forward pass does not take the number of tokens; TRL's loss divides by it. Without it the
         # loss would be a mean of the micro-batches' means, in which long responses count less.
         self.model_accepts_loss_kwargs = True

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -31,6 +31,9 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.models.vllm_flags import CPU_CACHE_BYTES
 from atrl_bench.profiles import Rollouts, TrainingSizes
 from atrl_bench.training.multimodal import Media, PromptBatch
+from atrl_bench.training.recipe import RolloutRecipe
+from atrl_bench.training.sampler_check import num_media_tokens, require_proper_end, require_same_prompt
+from atrl_bench.training.trainer_inputs import TrainerInputs
 
 RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PREFILL_TOKENS = 4096  # in one step of the engine, as in TRL: more of them would take memory from the training
@@ -65,8 +68,8 @@ class VLLMSampler(VLLMGeneration):
     ) -> None:
         """`num_media`: how many images, and videos, a prompt has at most; `num_responses`: of a process's rollout."""
         self._dtype, self._num_media, self._run_seed = sizes.dtype, dict(num_media), run_seed
-        self._media_ids = [token_id for token_id in media_ids if token_id is not None]
-        self._eos_ids, self._step = list(eos_ids), -1
+        self.media_ids = [token_id for token_id in media_ids if token_id is not None]
+        self.eos_ids, self._step = list(eos_ids), -1
         # The trainer scores the whole distribution, at its temperature: vLLM's own are those before any processing, or
         # after it. Both are meant where there is nothing to process.
         self.logprobs_mode = "raw_logprobs" if sizes.temperature == 1 else "processed_logprobs"
@@ -189,7 +192,7 @@ class VLLMSampler(VLLMGeneration):
         }
         requests, parameters = [], []
         for key, token_ids, media in zip(prompts.keys_P, prompts.token_ids_P, prompts.media_P, strict=True):
-            request = vllm_request(token_ids, media, self._media_ids)
+            request = vllm_request(token_ids, media, self.media_ids)
             requests += [request] * group_size
             seeds = [response_seed(self._run_seed, key, repeat) for repeat in range(group_size)]
             parameters += [SamplingParams(seed=seed, **options) for seed in seeds]
@@ -209,7 +212,41 @@ class VLLMSampler(VLLMGeneration):
 
     def _limits(self) -> dict[str, Any]:
         """What ends a response, and what no response has: a placeholder without an image."""
-        return {"stop_token_ids": self._eos_ids, "logit_bias": dict.fromkeys(self._media_ids, NEVER)}
+        return {"stop_token_ids": self.eos_ids, "logit_bias": dict.fromkeys(self.media_ids, NEVER)}
+
+
+def vllm_of(
+    inputs: TrainerInputs[RolloutRecipe], model: Any, accelerator: Any, eos_ids: Sequence[int]
+) -> VLLMSampler | None:
+    """The engine of a run whose profile asks for one."""
+    settings, sizes, config = inputs.profile.rollouts, inputs.recipe.sizes(inputs.profile), model.config
+    if settings.engine != "vllm":
+        return None
+    return VLLMSampler(
+        model,
+        accelerator,
+        inputs.processor,
+        settings=settings,
+        sizes=sizes,
+        num_media=inputs.data.most_media,
+        media_ids=[getattr(config, f"{kind}_token_id", None) for kind in ("image", "video")],
+        eos_ids=eos_ids,
+        num_responses=sizes.prompts_per_rollout * sizes.group_size // accelerator.num_processes,
+        run_seed=inputs.seed,
+    )
+
+
+def checked(
+    sampler: VLLMSampler, prompts: PromptBatch, group_size: int, note: Callable[[str, float], None]
+) -> tuple[list[list[int]], list[list[float]]]:
+    """Responses and their log-probabilities, none to another prompt and none that ends elsewhere."""
+    responses = sampler.sample(prompts, group_size)
+    for number, response in enumerate(responses):
+        require_same_prompt(response.prompt_ids, prompts.token_ids_P[number // group_size], sampler.media_ids)
+        require_proper_end(response.token_ids, sampler.eos_ids, sampler.max_completion_length)
+        note("sampling/media_tokens", num_media_tokens(response.prompt_ids, sampler.media_ids))
+        note("sampling/ended", response.token_ids[-1] in sampler.eos_ids)
+    return [response.token_ids for response in responses], [response.logprobs for response in responses]
 
 
 def response_seed(run_seed: int, key: str, repeat: int) -> int:

@@ -17,15 +17,15 @@ from atrl_bench.training.multimodal import joined_visuals, with_media
 @pytest.fixture
 def compared(monkeypatch):
     """The largest difference of a log-probability in each rollout that a trainer compares."""
-    from atrl_bench.training import trainer
+    from atrl_bench.training import sampler_check
 
-    largest, compare = [], trainer.differences
+    largest, compare = [], sampler_check.differences
 
     def record(*tensors):
         largest.append(compare(*tensors).largest)
         return compare(*tensors)
 
-    monkeypatch.setattr(trainer, "differences", record)
+    monkeypatch.setattr(sampler_check, "differences", record)
     return largest
 
 
@@ -38,13 +38,13 @@ def greedy(trainer):
     trainer.vllm.temperature = 0.0
     by_vllm = [response.token_ids for response in trainer.vllm.sample(prompts, 1)]
     trainer.vllm.temperature = 1.0
-    inputs = padded(prompts.token_ids_P, prompts.token_fields_P, trainer._tokenizer.pad_token_id, "cpu")
+    inputs = padded(prompts.token_ids_P, prompts.token_fields_P, trainer.pad_id, "cpu")
     inputs |= joined_visuals(prompts.visuals_P, "cpu")
     answers = sample(
         trainer.model.eval(),
         inputs,
         [Draw(row, "", 0) for row in range(16)],
-        trainer.eos_token_ids,
+        trainer.eos_ids,
         Sampling(trainer.sizes.max_response_tokens, 0.0),
     )
     trainer.model.train()

@@ -118,7 +118,9 @@ def open_trainer(tmp_path, base_folder, profile):
 
         def build(recipe, data_dir, profile=profile):
             inputs = load_inputs(tmp_path / f"run{next(numbers)}", recipe, profile, str(base_folder), data_dir, 0)
-            return opened.enter_context(build_trainer(inputs))
+            trainer = opened.enter_context(build_trainer(inputs))
+            trainer.profile = profile
+            return trainer
 
         yield build
 

@@ -20,11 +20,11 @@ from conftest import CoinPool  # the folder of a program is the first place wher
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
-from trl import GRPOTrainer
 
 from atrl_bench.profiles import Profile
-from atrl_bench.training import rollouts
-from atrl_bench.training import trainer as trainers
+from atrl_bench.training import rollouts, sampler
+from atrl_bench.training.loop import Loop
+from atrl_bench.training.passes import Passes
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import train
 
@@ -100,16 +100,16 @@ if __name__ == "__main__":
     PreTrainedModel.from_pretrained = classmethod(remember_loading)
     if kind == "shared":
         take_the_cpu_for_an_accelerator()
-        trainers.sequences_at_once = lambda *_: MOST_AT_ONCE
-    remembered(
-        trainers.CreditTrainer, "_generate_groups", lambda self, given, _: report["rows"].append([given[1], *given[0]])
-    )
+        sampler.sequences_at_once = lambda *_: MOST_AT_ONCE
+        padded = sampler.padded
+        sampler.padded = lambda rows, *rest: report["slices"].append(len(rows)) or padded(rows, *rest)
+    remembered(Loop, "generate_own", lambda self, given, _: report["rows"].append([given[1], *given[0]]))
     if kind == "shared":
-        before_pass = trainers.CreditTrainer._training_pass
+        before_loss = Loop.loss
 
-        def watched(self, model, inputs):
+        def watched(self, *given):
             report["whole_gradient"].append(whole_gradient_bytes(self.model))
-            result = before_pass(self, model, inputs)
+            result = before_loss(self, *given)
             report["units"] = {"policy": units_of(self.model)}
             report["held"] = {"policy": held_bytes(self.model.parameters())}
             if self.ref_model is not None:
@@ -117,13 +117,10 @@ if __name__ == "__main__":
                 report["held"]["reference"] = held_bytes(self.ref_model.parameters())
             return result
 
-        trainers.CreditTrainer._training_pass = watched
+        Loop.loss = watched
         remembered(
-            GRPOTrainer,
-            "_get_per_token_logps_and_entropies",
-            lambda self, given, result: report["dtypes"].append(str(result[0].dtype)),
+            Passes, "_through", lambda self, given, scored: report["dtypes"].append(str(scored.logprob_BT.dtype))
         )
-    remembered(GRPOTrainer, "_generate_single_turn", lambda self, given, _: report["slices"].append(len(given[0])))
     fields = json.loads(recipe)
     result = train(
         load_recipe(fields.pop("name"), **fields),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.training.advantages.gae import hidden_states
 from atrl_bench.training.arguments import trl_arguments
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.trainer import per_token
+from atrl_bench.training.rollout import per_token
 
 VPPO = load_recipe("vppo").vppo.model_dump()
 REFILLING = load_recipe("dapo").dynamic_sampling.model_dump()
@@ -64,22 +65,22 @@ def test_the_parts_of_a_combination_are_what_they_are_alone(make_trainer):
     both = rollout_of(make_trainer("vppo", critic={}, **fields))
     critic = rollout_of(make_trainer("vppo", critic={}, vppo=None, **fields))
     vppo = rollout_of(make_trainer("vppo", **fields))
-    assert torch.equal(both["advantages"], critic["advantages"])
-    assert torch.equal(both["token_weights"], vppo["token_weights"])
-    assert "token_weights" not in critic
+    assert torch.equal(both.advantages, critic.advantages)
+    assert torch.equal(both.weights_BT, vppo.weights_BT)
+    assert critic.weights_BT is None
 
 
 def test_the_loss_sees_the_product_of_credit_and_every_other_weight(make_trainer):
     trainer = make_trainer("vppo", credit="atrl", critic={}, dynamic_sampling=None)
-    trainer.weightings.append(lambda batch, groups, trainer: torch.full(batch["completion_mask"].shape, 0.5))
+    trainer.weightings.append(lambda batch, groups, trainer: torch.full(batch.mask_BT.shape, 0.5))
     batch = rollout_of(trainer)
     seen = what_the_loss_sees(trainer, batch)
-    assert set(batch["token_weights"].unique().tolist()) > {0.0}
-    assert torch.equal(seen, per_token(batch["advantages"]) * batch["token_weights"])
-    kept = batch["token_weights"] > 0
-    scale_B = batch["token_weights"].max(1).values
+    assert set(batch.weights_BT.unique().tolist()) > {0.0}
+    assert torch.equal(seen, per_token(batch.advantages) * batch.weights_BT)
+    kept = batch.weights_BT > 0
+    scale_B = batch.weights_BT.max(1).values
     assert scale_B.mean().item() == pytest.approx(0.5), "VPPO's scales have mean one, and the other weight is a half"
-    assert torch.equal(batch["token_weights"], kept * scale_B[:, None])
+    assert torch.equal(batch.weights_BT, kept * scale_B[:, None])
 
 
 def test_gspo_has_its_token_form_wherever_tokens_have_advantages_of_their_own():
@@ -106,12 +107,12 @@ def test_the_critic_reads_the_video_of_each_response(make_video_trainer):
     trainer = make_video_trainer(critic={})
     batch = rollout_of(trainer)
     features_BTH, logprobs_BT = hidden_states(batch, trainer)
-    assert features_BTH.shape[:2] == batch["completion_mask"].shape
-    mask = batch["completion_mask"].bool()
-    assert torch.allclose(logprobs_BT[mask], batch["old_per_token_logps"][mask], atol=2e-5)
-    films = [{name: torch.flip(value, [0]) for name, value in visual.items()} for visual in batch["visuals"]]
-    other_BTH, _ = hidden_states({**batch, "visuals": films}, trainer)
-    about_video = torch.tensor(["pixel_values_videos" in visual for visual in batch["visuals"]])
+    assert features_BTH.shape[:2] == batch.mask_BT.shape
+    mask = batch.mask_BT.bool()
+    assert torch.allclose(logprobs_BT[mask], batch.old_BT[mask], atol=2e-5)
+    films = [{name: torch.flip(value, [0]) for name, value in visual.items()} for visual in batch.visuals_B]
+    other_BTH, _ = hidden_states(replace(batch, visuals_B=films), trainer)
+    about_video = torch.tensor(["pixel_values_videos" in visual for visual in batch.visuals_B])
     assert about_video.any()
     changed_B = (other_BTH - features_BTH).abs().amax((1, 2)) > 1e-4
     assert changed_B[about_video].all()

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
 from atrl_bench.training.dealing import dealt, even_shares
 
 
-def updates_of(numbers: list[int], num_updates: int, seed: int) -> list[set[int]]:
-    """Return what TRL makes of a process's responses: shuffled, then cut into updates."""
-    torch.manual_seed(seed)
-    batches = split_tensor_dict(shuffle_sequence_dict({"number": torch.tensor(numbers)}), num_updates)
-    return [set(batch["number"].tolist()) for batch in batches]
+def updates_of(numbers: list[int], num_updates: int) -> list[set[int]]:
+    size = len(numbers) // num_updates
+    return [set(numbers[start : start + size]) for start in range(0, len(numbers), size)]
 
 
-def test_one_process_is_given_the_rollout_as_it_stands():
-    assert dealt([0] * 12, 1, 3, seed=5) == [list(range(12))]
+def test_one_process_trains_on_all_of_a_rollout_in_an_order_that_follows_from_the_seed():
+    [order] = dealt([0] * 12, 1, 3, seed=5)
+    assert sorted(order) == list(range(12)) != order
+    assert dealt([0] * 12, 1, 3, seed=5) == [order] != dealt([0] * 12, 1, 3, seed=6)
 
 
 @pytest.mark.parametrize("num_processes", [2, 4, 8])
 def test_every_update_sees_what_it_sees_on_one_process(num_processes):
-    # Four groups of eight; with eight processes four of them generated nothing.
+    # Four groups of eight; with eight processes four of them sampled nothing.
     owners = [group % num_processes for group in range(4) for _ in range(8)]
-    alone = updates_of(list(range(32)), 4, seed=7)
-    shares = [updates_of(numbers, 4, seed=7) for numbers in dealt(owners, num_processes, 4, seed=7)]
-    for number, update in enumerate(alone):
+    [alone] = dealt([0] * 32, 1, 4, seed=7)
+    shares = [updates_of(numbers, 4) for numbers in dealt(owners, num_processes, 4, seed=7)]
+    for number, update in enumerate(updates_of(alone, 4)):
         of_processes = [share[number] for share in shares]
         assert {len(part) for part in of_processes} == {8 // num_processes}
         assert set().union(*of_processes) == update

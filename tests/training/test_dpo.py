@@ -9,7 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
-from trainer_parts import assert_equal_weights, logged, loss_of, noted
+from trainer_parts import assert_equal_weights, logged, loss_of
 from trl import DPOTrainer
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
@@ -97,7 +97,7 @@ def test_the_loss_is_the_equation_of_both_responses_with_their_own_credits(make_
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
     unweighted = ratios_BS.sum(1)
     assert (weighted_B - unweighted).abs().max() > 1e-3
-    assert noted(trainer, "rewards/chosen")[0] == pytest.approx(0.1 * better.mean().item(), rel=1e-3)
+    assert trainer._metrics["train"]["rewards/chosen"][0] == pytest.approx(0.1 * better.mean().item(), rel=1e-3)
 
 
 def test_credits_have_mean_one_over_each_response_and_are_one_elsewhere(make_trainer):

@@ -113,11 +113,11 @@ def test_a_response_is_scored_as_by_a_plain_forward_pass_over_it_alone(
         example = trainer.data.example(row, 0)
         messages = with_media(example["prompt"], example["images"], example["videos"])
         prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
-        mask = batch["completion_mask"][place].bool()
-        ids = batch["completion_ids"][place][mask]
+        mask = batch.mask_BT[place].bool()
+        ids = batch.response_ids_BT[place][mask]
         ids_1S = torch.cat([torch.tensor(prompt_ids), ids])[None]
         types_1S = token_types(ids_1S, config.image_token_id, config.video_token_id)
         with torch.no_grad():
             logits_SV = trainer.model(input_ids=ids_1S, mm_token_type_ids=types_1S, **visual).logits[0]
         expected = logits_SV[len(prompt_ids) - 1 : -1].log_softmax(-1).gather(1, ids[:, None])[:, 0]
-        torch.testing.assert_close(batch["old_per_token_logps"][place][mask], expected, atol=2e-5, rtol=0)
+        torch.testing.assert_close(batch.old_BT[place][mask], expected, atol=2e-5, rtol=0)

@@ -7,7 +7,8 @@ import torch
 from plain_trl import plain_logprobs
 from trainer_parts import change_what_is_sampled, rollout_of
 
-from atrl_bench.training.sampler_check import agree, as_tensor
+from atrl_bench.training.rollout import padded
+from atrl_bench.training.sampler_check import agree
 
 
 def count_passes(trainer):
@@ -29,11 +30,11 @@ def test_they_are_those_of_a_plain_pass_and_save_one_from_the_second_rollout_on(
         passes.clear()
         batch = rollout_of(trainer, range(4))
         counts.append(passes.count("scoring"))
-        mask = batch["completion_mask"].bool()
+        mask = batch.mask_BT.bool()
         expected = plain_logprobs(trainer, batch)[mask]
         assert expected.abs().min() > 0.01, "this test would see nothing"
-        assert torch.allclose(batch["old_per_token_logps"][mask], expected, atol=1e-5)
-        assert "sampling_per_token_logps" not in batch
+        assert torch.allclose(batch.old_BT[mask], expected, atol=1e-5)
+        assert batch.sampled_BT is None
     assert counts == [2, 1], "the reference's, and in the first rollout the policy's, to compare"
     assert trainer.pass_record["old_logprobs"] == "of the sampler"
 
@@ -45,8 +46,8 @@ def test_a_sampler_of_another_policy_is_found_out_and_its_log_probabilities_are_
     )
     for _ in range(2):
         batch = rollout_of(trainer, range(4))
-        mask = batch["completion_mask"].bool()
-        assert torch.allclose(batch["old_per_token_logps"][mask], plain_logprobs(trainer, batch)[mask], atol=1e-5)
+        mask = batch.mask_BT.bool()
+        assert torch.allclose(batch.old_BT[mask], plain_logprobs(trainer, batch)[mask], atol=1e-5)
     assert trainer.pass_record["old_logprobs"] == "of a pass"
 
 
@@ -59,8 +60,8 @@ def test_a_method_that_needs_the_pass_makes_it(make_trainer, recipe, options):
 
 
 def test_padding_is_zero_and_a_nan_never_agrees():
-    sampled_BT = as_tensor([[-1.0, -2.0], [-3.0]], 3, torch.device("cpu"))
-    assert sampled_BT.tolist() == [[-1.0, -2.0, 0.0], [-3.0, 0.0, 0.0]]
+    sampled_BT = padded([[-1.0, -2.0], [-3.0]], 0.0, "right")
+    assert sampled_BT.tolist() == [[-1.0, -2.0], [-3.0, 0.0]]
     mask_BT = sampled_BT != 0
     assert agree(sampled_BT, sampled_BT + 5e-5, mask_BT)
     assert not agree(sampled_BT, sampled_BT + 2e-4, mask_BT)

@@ -15,13 +15,13 @@ def batch_of(prompt_lengths, response_lengths, num_prompt, num_response):
     rows = zip(prompt_lengths, response_lengths, strict=True)
     mask = torch.stack([(positions >= num_prompt - p) & (positions < num_prompt + r) for p, r in rows]).long()
     ids = (100 * torch.arange(1, len(prompt_lengths) + 1)[:, None] + positions) * mask
-    return {"input_ids": ids, "attention_mask": mask, "names": [f"row {row}" for row in range(len(prompt_lengths))]}
+    return {"input_ids": ids, "attention_mask": mask, "row": torch.arange(len(prompt_lengths))[:, None].expand_as(ids)}
 
 
 def test_rows_of_similar_length_go_together_without_the_padding_they_share():
     batch = batch_of([2, 5, 3, 1], [1, 4, 2, 2], num_prompt=5, num_response=4)
     short, long = parts_of(batch, 4, 2, trim=True)
-    assert short.batch["names"] == ["row 0", "row 3"]
+    assert short.rows.tolist() == short.batch["row"][:, 0].tolist() == [0, 3]
     # Prompts of 2 and 1, responses of 1 and 2: four positions are left of nine.
     assert short.batch["input_ids"].tolist() == [[103, 104, 105, 0], [0, 404, 405, 406]]
     assert (short.num_tokens, long.num_tokens) == (2, 4)
@@ -31,7 +31,7 @@ def test_rows_of_similar_length_go_together_without_the_padding_they_share():
 def test_without_trimming_the_batch_is_split_as_it_comes():
     batch = batch_of([2, 5, 3, 1], [1, 4, 2, 2], num_prompt=5, num_response=4)
     parts = parts_of(batch, 4, 2, trim=False)
-    assert [part.batch["names"] for part in parts] == [["row 0", "row 1"], ["row 2", "row 3"]]
+    assert [part.rows.tolist() for part in parts] == [[0, 1], [2, 3]]
     assert torch.equal(torch.cat([part.batch["input_ids"] for part in parts]), batch["input_ids"])
 
 
@@ -45,17 +45,3 @@ def test_the_response_tokens_come_back_where_they_were(lengths, size, trim):
     parts = parts_of(batch, 4, size, trim=trim)
     values = [part.batch["input_ids"][:, -part.num_tokens :] for part in parts]
     assert torch.equal(joined(values, parts, 4), batch["input_ids"][:, -4:])
-
-
-def test_images_stay_with_their_rows():
-    batch = batch_of([5, 1], [1, 1], num_prompt=5, num_response=1)
-    # Row 0 has two images of one and two patches, row 1 has one of three.
-    batch |= {
-        "num_images": [2, 1],
-        "image_grid_thw": torch.tensor([[1, 1, 1], [1, 1, 2], [1, 1, 3]]),
-        "pixel_values": torch.arange(6.0)[:, None],
-    }
-    first, second = parts_of(batch, 1, 1, trim=True)
-    assert first.batch["names"] == ["row 1"]
-    assert first.batch["pixel_values"].flatten().tolist() == [3.0, 4.0, 5.0]
-    assert second.batch["image_grid_thw"].tolist() == [[1, 1, 1], [1, 1, 2]]

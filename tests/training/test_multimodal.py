@@ -1,17 +1,17 @@
-"""Videos on their way through TRL: every pass over a response is the plain forward pass over its own video."""
+"""Videos on their way through a rollout: every pass over a response is the plain forward pass over its own video."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
-from trainer_parts import gradients_of, groups_of, kinds_of_token, logprobs_of, loss_of, parts_of_rollout, rollout_of
+from trainer_parts import gradients_of, groups_of, logprobs_of, parts_of_rollout, rollout_of
 
 from atrl_bench.credit import visual_columns
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, with_media
-from atrl_bench.training.rollout_state import ScoringPass
 
 ROWS = (0, 2, 4, 7)  # the last is about an image
 
@@ -44,42 +44,32 @@ def perturbed(model):
 @pytest.mark.parametrize("trim", [True, False])
 def test_scoring_and_reference_pass_equal_a_plain_forward_pass_of_each_response(make_video_trainer, trim):
     trainer = make_video_trainer()
-    trainer.trim_padding = trim
+    trainer.passes.trim_padding = trim
     perturbed(trainer.ref_model)
     batch = of_rows(trainer)
-    assert "pixel_values" not in batch
     for place, row in enumerate(row for row in ROWS for _ in range(4)):
         example = trainer.data.example(row, 0)
-        mask = batch["completion_mask"][place].bool()
-        ids = batch["completion_ids"][place][mask].tolist()
-        for model, name in ((trainer.model, "old_per_token_logps"), (trainer.ref_model, "ref_per_token_logps")):
+        mask = batch.mask_BT[place].bool()
+        ids = batch.response_ids_BT[place][mask].tolist()
+        for model, found_BT in ((trainer.model, batch.old_BT), (trainer.ref_model, batch.reference_BT)):
             expected = plain_logprobs(model, trainer, example, ids)
-            assert torch.allclose(batch[name][place][mask], expected, atol=2e-5), (row, name)
-    assert not torch.allclose(batch["old_per_token_logps"], batch["ref_per_token_logps"], atol=1e-3)
+            assert torch.allclose(found_BT[place][mask], expected, atol=2e-5), row
+    assert not torch.allclose(batch.old_BT, batch.reference_BT, atol=1e-3)
 
 
 def test_the_training_pass_sees_what_the_scoring_pass_saw_in_every_shuffled_part(make_video_trainer):
     trainer = make_video_trainer()
     parts = parts_of_rollout(trainer, ROWS)
     assert len(parts) == 4
-    original = trainer._get_per_token_logps_and_entropies
-    for inputs in parts:
-        seen = []
-
-        def remember(*arguments, seen=seen, **options):
-            seen.append(original(*arguments, **options))
-            return seen[-1]
-
-        trainer._get_per_token_logps_and_entropies = remember
-        loss_of(trainer, inputs)
-        mask = inputs["completion_mask"].bool()
-        assert torch.allclose(seen[0][0][mask], inputs["old_per_token_logps"][mask], atol=2e-5)
+    for part in parts:
+        mask = part.mask_BT.bool()
+        assert torch.allclose(logprobs_of(trainer, part)[mask], part.old_BT[mask], atol=2e-5)
 
 
 def test_a_loss_on_videos_has_gradients_in_the_vision_tower(make_video_trainer):
     trainer = make_video_trainer()
     batch = of_rows(trainer)
-    assert batch["advantages"].any()
+    assert batch.advantages.any()
     assert any(value.any() for name, value in gradients_of(trainer, batch).items() if ".visual." in name)
 
 
@@ -99,7 +89,7 @@ def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_v
         messages = with_media(example["prompt"], example["images"], example["videos"])
         prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
         ids_1S = torch.tensor([prompt_ids])
-        types_1S = kinds_of_token(trainer, ids_1S)
+        types_1S = token_types(ids_1S, trainer.model.config.image_token_id, trainer.model.config.video_token_id)
         with torch.no_grad():
             expected_V = trainer.model(input_ids=ids_1S, mm_token_type_ids=types_1S, **visual).logits[0, -1]
         # The image and video tokens, which may not be drawn, are not compared.
@@ -111,15 +101,13 @@ def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_v
 def test_the_moments_of_the_frames_reach_every_pass(make_video_trainer):
     trainer = make_video_trainer()
     batch = of_rows(trainer)
-    before = batch["old_per_token_logps"]
-    inputs = dict(batch)
-    inputs["visuals"] = [
+    before = batch.old_BT
+    slower_frames = [
         visual | ({"second_per_grid_ts": 2 * visual["second_per_grid_ts"]} if "second_per_grid_ts" in visual else {})
-        for visual in batch["visuals"]
+        for visual in batch.visuals_B
     ]
-    training = ScoringPass("training", inputs["visuals"])
-    with torch.no_grad(), trainer._carrying(passes=[training]):
-        slower, _, _ = logprobs_of(trainer, inputs)
+    with torch.no_grad():
+        slower = logprobs_of(trainer, replace(batch, visuals_B=slower_frames))
     changed = (slower - before).abs().amax(1) > 1e-4
     assert changed.tolist() == [True] * 12 + [False] * 4  # the last four are about an image
 
@@ -132,12 +120,9 @@ def test_reference_and_policy_place_words_after_videos_alike(make_video_trainer)
 
 
 @pytest.mark.parametrize("recipe", ["grpo", "vppo"])
-def test_a_groups_images_are_read_once_but_where_a_method_hides_parts_of_them(make_trainer, recipe):
-    trainer = make_trainer(recipe)
-    batch = rollout_of(trainer, range(4))
-    assert ("pixel_values" in batch) == (recipe == "vppo")
-    if recipe == "grpo":
-        assert len({id(visual) for visual in batch["visuals"]}) == 4
+def test_a_groups_images_are_read_once(make_trainer, recipe):
+    batch = rollout_of(make_trainer(recipe, dynamic_sampling=None), range(4))
+    assert len({id(visual) for visual in batch.visuals_B}) == 4
 
 
 def test_tensors_of_several_prompts_are_joined_in_their_order():

@@ -7,9 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from collections import defaultdict
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file
@@ -19,7 +17,7 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.metrics import read_metrics
 from atrl_bench.training.recipe import list_recipes, load_recipe
-from atrl_bench.training.resumable import Resumable, over_processes
+from atrl_bench.training.resumable import means_of, over_processes
 
 
 @pytest.fixture
@@ -147,11 +145,10 @@ def test_a_count_is_the_sum_over_processes_and_anything_else_the_mean_of_all_val
     assert over_processes("dynamic_sampling/num_generations", [[2.0], [2.0]]) == 2
 
 
-def test_what_only_another_process_noted_is_logged_too_and_trls_metrics_are_left_alone(monkeypatch):
-    other = {"credit/num_empty_visual": [5.0], "temporal/rewarded": [0.5]}
-    monkeypatch.setattr("atrl_bench.training.resumable.gather_object", lambda own: [*own, other])
-    metrics = defaultdict(list, {"reward": [1.0, 2.0]})
-    trainer = SimpleNamespace(_metrics={"train": metrics}, _noted=set())
-    Resumable.note(trainer, "credit/num_empty_visual", 1)
-    Resumable._share_notes(trainer)
-    assert metrics == {"reward": [1.0, 2.0], "credit/num_empty_visual": [6.0], "temporal/rewarded": [0.5]}
+def test_what_only_another_process_noted_is_logged_too():
+    other = {"credit/num_empty_visual": [5.0], "temporal/rewarded": [0.5], "vppo/anchor_auc": [math.nan]}
+    assert means_of([{"credit/num_empty_visual": [1.0]}, other]) == {
+        "credit/num_empty_visual": 6.0,
+        "temporal/rewarded": 0.5,
+        "vppo/anchor_auc": None,
+    }

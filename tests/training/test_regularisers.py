@@ -23,7 +23,7 @@ def test_without_kl_there_is_no_reference_pass_and_no_loss_without_an_advantage(
     trainer = make_trainer("grpo_kl_free", credit=credit)
     batch = rollout_of(trainer)
     assert trainer.ref_model is None
-    assert "ref_per_token_logps" not in batch
+    assert batch.reference_BT is None
     assert loss_of(trainer, without_advantage(batch)).item() == 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from plain_trl import plain_logprobs
@@ -15,7 +17,7 @@ def cut_rollout(trainer):
     batch = rollout_of(trainer)
     # The random model never ends a response, so they are cut here, to lengths from 1 to 10.
     kept = torch.arange(10) <= (torch.arange(16) * 3 % 10)[:, None]
-    batch["completion_mask"] = batch["completion_mask"] * kept
+    batch.mask_BT = batch.mask_BT * kept
     return batch
 
 
@@ -31,12 +33,12 @@ def test_the_gradient_is_the_closed_form(make_trainer, per_token):
     batch = cut_rollout(trainer)
     if per_token:
         weights_BT = torch.rand(16, 10, generator=torch.Generator().manual_seed(0))
-        batch["advantages"] = batch["advantages"][:, None] * weights_BT
+        batch.advantages = batch.advantages[:, None] * weights_BT
     found = gradient_of(loss_of(trainer, batch), trainer.model)
 
     logprobs_BT = plain_logprobs(trainer, batch)
-    advantages_BT = batch["advantages"] if per_token else batch["advantages"][:, None].expand(16, 10)
-    objective = (advantages_BT * logprobs_BT * batch["completion_mask"]).sum() / 16
+    advantages_BT = batch.advantages if per_token else batch.advantages[:, None].expand(16, 10)
+    objective = (advantages_BT * logprobs_BT * batch.mask_BT).sum() / 16
     expected = gradient_of(-objective, trainer.model)
     assert expected.abs().max() > 0
     assert (found - expected).abs().max() < 1e-5 * expected.abs().max()
@@ -45,9 +47,9 @@ def test_the_gradient_is_the_closed_form(make_trainer, per_token):
 def test_token_credit_multiplies_the_advantage_of_each_token(make_trainer):
     trainer = make_trainer("reinforce", credit="atrl")
     batch = cut_rollout(trainer)
-    assert "truth" in batch, "one update a rollout: the credit comes with the training pass"
-    weights_BT = what_the_loss_sees(trainer, batch | {"advantages": torch.ones(16)})
-    mask_BT = batch["completion_mask"]
+    assert batch.credit_follows, "one update a rollout: the credit comes with the training pass"
+    weights_BT = what_the_loss_sees(trainer, replace(batch, advantages=torch.ones(16)))
+    mask_BT = batch.mask_BT
     assert not torch.all(weights_BT == 1)
     assert ((weights_BT * mask_BT).sum(1) / mask_BT.sum(1)).tolist() == pytest.approx([1.0] * 16, abs=1e-5)
 
@@ -56,8 +58,8 @@ def test_two_responses_by_hand_longer_ones_count_more(make_trainer):
     # With advantages of one, the loss is -(T_1 + ... + T_B) / B at a ratio of one: here the mean length.
     trainer = make_trainer("reinforce")
     batch = cut_rollout(trainer)
-    batch["advantages"] = torch.ones(16)
-    mean_length = batch["completion_mask"].sum().item() / 16
+    batch.advantages = torch.ones(16)
+    mean_length = batch.mask_BT.sum().item() / 16
     assert loss_of(trainer, batch).item() == pytest.approx(-mean_length)
 
 

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import tomllib
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,7 +105,7 @@ def test_the_engine_gets_this_runs_limits_and_is_ended(make_by_vllm, profile):
     assert llm.options["limit_mm_per_prompt"] == {"image": 1, "video": 0}
     assert llm.options["max_model_len"] == profile.training.max_prompt_tokens + 10
     assert llm.processor.image_processor.size["longest_edge"] == profile.training.max_pixels
-    trainer.end_vllm()
+    trainer.close()
     assert llm.log == ["end"]
 
 
@@ -157,12 +158,12 @@ def test_a_response_is_the_same_in_whatever_order_and_company_it_is_sampled(make
 def test_with_one_update_a_rollout_credit_is_recorded_in_the_pass_of_the_correction(make_by_vllm):
     strict = rollout_of(make_by_vllm(schedule="strict", credit="atrl"))
     usual = rollout_of(make_by_vllm(schedule="minibatch4", credit="atrl"))
-    assert torch.equal(strict["completion_ids"], usual["completion_ids"])
-    assert torch.allclose(strict["advantages"], usual["advantages"], atol=1e-5)
-    assert strict["advantages"].shape == strict["completion_ids"].shape
-    assert "truth" not in strict  # the training pass records nothing more
-    assert "old_per_token_logps" in usual
-    assert "old_per_token_logps" not in strict  # the ratio to the policy is one, as without vLLM
+    assert torch.equal(strict.response_ids_BT, usual.response_ids_BT)
+    assert torch.allclose(strict.advantages, usual.advantages, atol=1e-5)
+    assert strict.advantages.shape == strict.response_ids_BT.shape
+    assert not strict.credit_follows  # the training pass records nothing more
+    assert usual.old_BT is not None
+    assert strict.old_BT is None  # the ratio to the policy is one, as without vLLM
 
 
 def test_the_correction_of_a_response_is_the_ratio_of_its_probabilities_and_zero_above_three(make_by_vllm):
@@ -171,9 +172,9 @@ def test_the_correction_of_a_response_is_the_ratio_of_its_probabilities_and_zero
     trainer = make_by_vllm(most=0.2)
     trainer.vllm.llm.shift = -0.15
     batch = rollout_of(trainer)
-    lengths_B = batch["completion_mask"].sum(1)
+    lengths_B = batch.mask_BT.sum(1)
     expected_B = [math.exp(0.15 * n) if n <= 7 else 0.0 for n in lengths_B.tolist()]
-    assert batch["importance_sampling_ratio"][:, 0].tolist() == pytest.approx(expected_B, rel=1e-3)
+    assert batch.correction[:, 0].tolist() == pytest.approx(expected_B, rel=1e-3)
     assert 0.0 in expected_B
 
 
@@ -181,7 +182,7 @@ def test_a_correction_of_tokens_leaves_none_out_that_differs_by_little(make_by_v
     trainer = make_by_vllm(most=0.2, correction="token_mask")
     trainer.vllm.llm.shift = -0.15
     batch = rollout_of(trainer)
-    ratio_N = batch["importance_sampling_ratio"][batch["completion_mask"].bool()]
+    ratio_N = batch.correction[batch.mask_BT.bool()]
     assert ratio_N.tolist() == pytest.approx([math.exp(0.15)] * len(ratio_N), rel=1e-3)
     assert noted(trainer, "sampling/masked") == [0.0]
     assert noted(trainer, "sampling/effective_share") == pytest.approx([1.0], abs=1e-3)
@@ -191,16 +192,16 @@ def test_a_truncated_correction_of_responses_is_at_most_three_and_leaves_none_ou
     trainer = make_by_vllm(most=0.2, correction="sequence_truncate")
     trainer.vllm.llm.shift = -0.15
     batch = rollout_of(trainer)
-    lengths_B = batch["completion_mask"].sum(1).tolist()
+    lengths_B = batch.mask_BT.sum(1).tolist()
     expected_B = [min(3.0, math.exp(0.15 * n)) for n in lengths_B]
-    assert batch["importance_sampling_ratio"][:, 0].tolist() == pytest.approx(expected_B, rel=1e-3)
+    assert batch.correction[:, 0].tolist() == pytest.approx(expected_B, rel=1e-3)
     assert noted(trainer, "sampling/masked") == [0.0]
 
 
 def test_without_a_correction_the_sampler_is_compared_all_the_same(make_by_vllm):
     trainer = make_by_vllm(most=0.2, correction="none", schedule="strict")
     trainer.vllm.llm.shift = -0.15
-    assert "importance_sampling_ratio" not in rollout_of(trainer)
+    assert rollout_of(trainer).correction is None
     trainer.vllm.llm.shift = -0.3
     with pytest.raises(AtrlBenchError, match="does not sample from the policy"):
         rollout_of(trainer)
@@ -247,10 +248,10 @@ def test_the_correction_multiplies_the_policy_term_of_every_objective_and_no_oth
     trainer = make_by_vllm(name.partition("+")[0], **RECIPES[name])
     batch = rollout_of(trainer)
     # Responses of one length and an advantage that does not cancel out: P is no zero.
-    batch["advantages"] = batch["advantages"].abs() + 1
+    batch.advantages = batch.advantages.abs() + 1
 
     def loss(ratio):
-        changed = {**batch, "importance_sampling_ratio": torch.full((16, 1), ratio)}
+        changed = replace(batch, correction=torch.full((16, 1), ratio))
         with torch.no_grad():
             return loss_of(trainer, changed).item()
 
@@ -310,11 +311,9 @@ def test_log_probabilities_are_compared_over_the_response_tokens():
     ],
 )
 def test_a_rollout_beyond_rounding_stops_the_run(mean, dtype, most, stops):
-    if not stops:
-        require_same_policy(LogprobDifferences(mean, mean), dtype, most, 3)
-        return
-    with pytest.raises(AtrlBenchError, match="in rollout 3"):
-        require_same_policy(LogprobDifferences(mean, mean), dtype, most, 3)
+    sampled_BT, scored_BT = torch.full((1, 2), -1.0), torch.full((1, 2), -1.0 - mean)
+    with pytest.raises(AtrlBenchError, match="in rollout 3") if stops else nullcontext():
+        require_same_policy(sampled_BT, scored_BT, torch.ones(1, 2), dtype, most, 3)
 
 
 def test_a_prompt_of_other_words_stops_the_run():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,11 +30,12 @@ from atrl_bench.credit.trl import TokenInputs
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.lab.signal.request import RuleChoice, measured_recipe
 from atrl_bench.profiles import Profile, Rollouts
+from atrl_bench.training.rollout import Rollout
 from atrl_bench.training.rollouts import build
 from atrl_bench.training.run import load_inputs
 
 if TYPE_CHECKING:
-    from atrl_bench.training.trainer import CreditTrainer
+    from atrl_bench.training.loop import Loop
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,9 @@ class PromptGradients:
 class GradientMeter:
     """Takes gradients at a checkpoint, prompt by prompt."""
 
-    def __init__(
-        self, trainer: CreditTrainer, rules: Sequence[str], config: CreditConfig, parameters: str = "all"
-    ) -> None:
+    def __init__(self, trainer: Loop, rules: Sequence[str], config: CreditConfig, parameters: str = "all") -> None:
         self.trainer, self.rules, self.config = trainer, [RuleChoice.of(label) for label in rules], config
         trainer.model.train()
-        trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
         self._capture = install_row_capture(trainer.model, config.num_layers)
         needs = frozenset().union(*(needs_of(credit_rule(one.rule)) for one in self.rules))
         self._inputs = TokenInputs(needs, config, trainer.processing_class, trainer.run_seed)
@@ -68,19 +66,19 @@ class GradientMeter:
     def of_prompt(self, row: int) -> PromptGradients:
         """The gradients of problem `row` of the training set."""
         trainer = self.trainer
-        batch, success = trainer.rollout_of(row)
-        advantage_B1 = batch["advantages"].unsqueeze(1)
+        rollout, _ = trainer.make_rollout([row])
+        success, advantage_B1 = trainer.take_note("accuracy"), rollout.advantages.unsqueeze(1)
         if not advantage_B1.any():
             nothing = [math.nan] * len(self.rules)
             return PromptGradients(None, success, nothing, nothing, nothing)
-        mask_BT = batch["completion_mask"].bool()
-        attention_B = self._attention(batch, row)
+        mask_BT = rollout.mask_BT.bool()
+        attention_B = self._attention(rollout, row)
         anchors_B = [
             attention.parts.get("perception", torch.zeros(len(attention.rows_TS))) for attention in attention_B
         ]
         first_RB, second_RB = ([self._credits(rule, attention_B, seed) for rule in self.rules] for seed in (1, 2))
         return PromptGradients(
-            torch.stack([self._gradient(batch, advantage_B1 * _padded(first_B, mask_BT)) for first_B in first_RB]),
+            torch.stack([self._gradient(rollout, advantage_B1 * _padded(first_B, mask_BT)) for first_B in first_RB]),
             success,
             [known_mean(credit.diagnostics["top15_share"] for credit in first_B) for first_B in first_RB],
             [known_mean(map(_agreement, *both)) for both in zip(first_RB, second_RB, strict=True)],
@@ -114,14 +112,14 @@ class GradientMeter:
                 for weight, value in zip(self._parameters, before, strict=False):
                     weight.copy_(value)
 
-    def _attention(self, batch: Mapping[str, Any], row: int) -> list[AttentionRows]:
-        num_tokens, reading = batch["completion_ids"].shape[1], self.config.reading
+    def _attention(self, rollout: Rollout, row: int) -> list[AttentionRows]:
+        num_tokens, reading = rollout.mask_BT.shape[1], self.config.reading
         reader = _ReadingModel(self.trainer.model, self._capture, self._inputs, reading, num_tokens)
-        self.trainer.score(batch, "old policy", trim=False, model=reader)
+        self.trainer.score(rollout, trim=False, model=reader)
         truth = self.trainer.data.problems[row].truth
         ids_B = [
             ids_T[mask_T].tolist()
-            for ids_T, mask_T in zip(batch["completion_ids"], batch["completion_mask"].bool(), strict=True)
+            for ids_T, mask_T in zip(rollout.response_ids_BT, rollout.mask_BT.bool(), strict=True)
         ]
         return [
             replace(attention, parts=tokens_of_parts(truth, self.trainer.token_texts(ids)))
@@ -134,9 +132,9 @@ class GradientMeter:
             token_credit(attention, choice.rule, choice.config, 2 * b + seed) for b, attention in enumerate(attention_B)
         ]
 
-    def _gradient(self, batch: Mapping[str, Any], advantages_BT: Tensor) -> Tensor:
+    def _gradient(self, rollout: Rollout, advantages_BT: Tensor) -> Tensor:
         self.trainer.model.zero_grad()
-        self.trainer.loss({**batch, "advantages": advantages_BT}).backward()
+        self.trainer.loss(replace(rollout, advantages=advantages_BT)).backward()
         # A weight that these responses did not reach, an adapter of the image where there is none, has no gradient.
         grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in self._parameters]
         return torch.cat([grad.flatten().float().cpu() for grad in grads])

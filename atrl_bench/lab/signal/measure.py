@@ -131,7 +131,7 @@ def measure(
         model=model,
         data=meter.trainer.data.name,
         prompts=len(rows),
-        responses=len(rows) * meter.trainer.num_generations,
+        responses=len(rows) * meter.trainer.group_size,
         parameters=meter.num_parameters,
         success=statistics.fmean(prompt.success for prompt in seen),
         rules=rules,

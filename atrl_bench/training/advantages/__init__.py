@@ -1,32 +1,44 @@
-"""How good each response, or each of its tokens, was: what a recipe may choose as its advantages."""
+"""How good each response, or each of its tokens, was: what a recipe may choose as its advantages.
+
+Shapes: P problems, G responses to each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from atrl_bench.training.rollout import Rollout, RolloutTools, SampledResponse
 
-    from atrl_bench.training.rollout_state import RolloutTrainer, SampledResponse
+
+def group_relative(reward_PG: Tensor) -> Tensor:
+    """GRPO (arXiv 2402.03300, section 4.1): (R - mean) / (std + 1e-4) over the responses to the same problem.
+
+    The deviation is that of a sample, divided by G - 1. What no reward could grade, NaN, has none and counts in none.
+    """
+    centred_PG = reward_PG - reward_PG.nanmean(1, keepdim=True)
+    count_P1 = (~reward_PG.isnan()).sum(1, keepdim=True)
+    variance_P1 = centred_PG.square().nanmean(1, keepdim=True) * count_P1 / (count_P1 - 1)
+    return torch.nan_to_num(centred_PG / (variance_P1.sqrt() + 1e-4), nan=0.0)
 
 
 class GroupRelative:
-    """TRL's own advantages: (R - mean) / (std + 1e-4) over the responses to the same problem.
+    """The advantages of responses relative to their group's.
 
-    Another estimator begins with this one and answers otherwise: (B,) of responses or (B, T) of tokens, before any
-    token weight.
+    Another estimator begins with these and answers otherwise: (B,) of responses or (B, T) of tokens, before any token
+    weight.
     """
 
     every_group = False  # whether a group of equal rewards has advantages too
     kl_in_reward = False  # whether the rewards have paid for the KL divergence, so that the loss does not
 
-    def __call__(
-        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
-    ) -> Tensor:
-        advantages_B: Tensor = batch["advantages"]
-        return advantages_B
+    def __call__(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> Tensor:
+        return rollout.advantages
 
     def save(self, folder: Path) -> None:
         """Write into a resume checkpoint what the estimator has learned: nothing, unless it learns."""

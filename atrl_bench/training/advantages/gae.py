@@ -9,7 +9,7 @@ Shapes: B responses, T response tokens, H hidden features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from atrl_bench.training import recipe as recipes
 from atrl_bench.training.advantages import GroupRelative
 
 if TYPE_CHECKING:
-    from atrl_bench.training.rollout_state import RolloutTrainer, SampledResponse
+    from atrl_bench.training.rollout import Rollout, RolloutTools, SampledResponse
 
 ROWS_AT_ONCE = 32  # responses whose features are on the device together
 FILE_NAME = "critic.safetensors"
@@ -148,38 +148,37 @@ class GeneralisedAdvantages(GroupRelative):
         self.critic, self._kl_coef = critic, kl_coef
         self.kl_in_reward = critic.settings.kl_in_reward
 
-    def __call__(
-        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
-    ) -> Tensor:
+    def __call__(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> Tensor:
         """Whitened advantages_BT, and let the critic learn from the rollout."""
-        settings, mask_BT = self.critic.settings, batch["completion_mask"].float()
+        settings, mask_BT = self.critic.settings, rollout.mask_BT.float()
 
         def mean(values_BT: Tensor) -> float:
-            return (trainer.total((values_BT * mask_BT).sum()) / trainer.total(mask_BT.sum())).item()
+            return (tools.total((values_BT * mask_BT).sum()) / tools.total(mask_BT.sum())).item()
 
-        with trainer.clock.phase("critic"):
-            features_BTH, logprobs_BT = hidden_states(batch, trainer)
+        with tools.clock.phase("critic"):
+            features_BTH, logprobs_BT = hidden_states(rollout, tools)
             values_BT = self.critic.values(features_BTH) * mask_BT
-            rewards_B = torch.tensor([trainer.total_rewards(response.group)[response.repeat] for response in responses])
+            rewards_B = torch.stack([tools.total_rewards(one.group)[one.repeat] for one in responses]).nan_to_num()
             rewards_BT = torch.zeros_like(mask_BT)  # but for the last token of each response
             rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B.to(mask_BT)
             if settings.kl_in_reward:
-                difference_BT = (logprobs_BT - batch["ref_per_token_logps"]) * mask_BT
+                assert rollout.reference_BT is not None
+                difference_BT = (logprobs_BT - rollout.reference_BT) * mask_BT
                 rewards_BT = rewards_BT - self._kl_coef * difference_BT
-                trainer.note("critic/kl", mean(difference_BT))
+                tools.note("critic/kl", mean(difference_BT))
             advantages_BT = generalised_advantages(
                 rewards_BT, values_BT, mask_BT, discount=settings.discount, gae_lambda=settings.gae_lambda
             )
             returns_BT = advantages_BT + values_BT
-            losses = self.critic.fit(features_BTH, returns_BT, values_BT, mask_BT, trainer.total)
-        trainer.note("critic/loss", losses[0])
-        trainer.note("critic/loss_after", losses[-1])
-        trainer.note("critic/value", mean(values_BT))
-        trainer.note("critic/return", mean(returns_BT))
+            losses = self.critic.fit(features_BTH, returns_BT, values_BT, mask_BT, tools.total)
+        tools.note("critic/loss", losses[0])
+        tools.note("critic/loss_after", losses[-1])
+        tools.note("critic/value", mean(values_BT))
+        tools.note("critic/return", mean(returns_BT))
         unexplained = mean(advantages_BT.square()) - mean(advantages_BT) ** 2
         variance = mean(returns_BT.square()) - mean(returns_BT) ** 2
-        trainer.note("critic/explained_variance", 1 - unexplained / variance if variance > 0 else float("nan"))
-        return whitened(advantages_BT, mask_BT, trainer.total)
+        tools.note("critic/explained_variance", 1 - unexplained / variance if variance > 0 else float("nan"))
+        return whitened(advantages_BT, mask_BT, tools.total)
 
     def save(self, folder: Path) -> None:
         self.critic.save(folder)
@@ -188,10 +187,18 @@ class GeneralisedAdvantages(GroupRelative):
         self.critic.load(folder)
 
 
-def hidden_states(batch: Mapping[str, Any], trainer: RolloutTrainer) -> tuple[Tensor, Tensor]:
+def estimator_of(recipe: recipes.RolloutRecipe, model: Any, run_seed: int, device: torch.device) -> GroupRelative:
+    """What makes the advantages of this recipe: the group, or a critic of this model's hidden states."""
+    if recipe.critic is None:
+        return GroupRelative()
+    critic = Critic(recipe.critic, model.config.get_text_config().hidden_size, run_seed=run_seed, device=device)
+    return GeneralisedAdvantages(critic, recipe.kl_coef)
+
+
+def hidden_states(rollout: Rollout, tools: RolloutTools) -> tuple[Tensor, Tensor]:
     """The hidden state that each response token was drawn from, on the CPU, and its log-probability."""
-    num_tokens = batch["completion_ids"].shape[1]
-    model = trainer.accelerator.unwrap_model(trainer.model)
+    num_tokens = rollout.mask_BT.shape[1]
+    model = tools.accelerator.unwrap_model(tools.model)
     decoder = (model.get_base_model() if hasattr(model, "get_base_model") else model).get_decoder()
     states: list[Tensor] = []
 
@@ -201,7 +208,7 @@ def hidden_states(batch: Mapping[str, Any], trainer: RolloutTrainer) -> tuple[Te
     handle = decoder.register_forward_hook(keep)
     try:
         # In the order of the rows and at their full length: what is kept needs no sorting back.
-        logprobs_BT = trainer.score(batch, "critic", trim=False)
+        logprobs_BT = tools.score(rollout, "critic", trim=False)
     finally:
         handle.remove()
     return torch.cat(states), logprobs_BT

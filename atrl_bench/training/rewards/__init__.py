@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from atrl_bench.training.rollout_state import ResponseGroup, RolloutTrainer
+    from atrl_bench.training.rollout import Group, RolloutTools
 
 Reward = Callable[..., list[float]]
 
 
 class GroupReward:
-    """A reward that is known when all groups are: TRL sees zeros, which the trainer then replaces."""
+    """A reward that is known when all groups are: until then it is zero."""
 
-    __name__: str  # TRL names the reward's column and metrics after this
+    __name__: str  # its metrics are named after this
 
     def __call__(self, completions: Sequence[Any], **_: Any) -> list[float]:
         return [0.0] * len(completions)
 
-    def of_groups(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor]:
+    def of_groups(self, groups: Sequence[Group], tools: RolloutTools) -> list[Tensor]:
         """rewards_G of each group."""
         raise NotImplementedError

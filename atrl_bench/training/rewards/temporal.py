@@ -29,7 +29,7 @@ from atrl_bench.training.recipe import Temporal
 from atrl_bench.training.rewards import GroupReward, Reward
 
 if TYPE_CHECKING:
-    from atrl_bench.training.rollout_state import ResponseGroup, RolloutTrainer
+    from atrl_bench.training.rollout import Group, RolloutTools
 
 
 def temporal_bonus(accuracy_G: Tensor, shuffled_accuracy_H: Tensor, settings: Temporal) -> Tensor:
@@ -69,8 +69,8 @@ class TemporalReward(GroupReward):
     def __init__(self, settings: Temporal, accuracy: Reward) -> None:
         self._settings, self._accuracy = settings, accuracy
 
-    def of_groups(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor]:
-        shuffled_P = self.shuffled_accuracies(groups, trainer)
+    def of_groups(self, groups: Sequence[Group], tools: RolloutTools) -> list[Tensor]:
+        shuffled_P = self.shuffled_accuracies(groups, tools)
         rewards_P = [torch.zeros_like(group.accuracies) for group in groups]
         in_order, shuffled, rewarded = [], [], []
         for index, (group, shuffled_H) in enumerate(zip(groups, shuffled_P, strict=True)):
@@ -80,24 +80,24 @@ class TemporalReward(GroupReward):
                 shuffled.append(shuffled_H.mean().item())
                 rewarded.append(float(rewards_P[index].any()))
         if shuffled:
-            trainer.note("temporal/accuracy_in_order", float(np.mean(in_order)))
-            trainer.note("temporal/accuracy_shuffled", float(np.mean(shuffled)))
-            trainer.note("temporal/rewarded", float(np.mean(rewarded)))
+            tools.note("temporal/accuracy_in_order", float(np.mean(in_order)))
+            tools.note("temporal/accuracy_shuffled", float(np.mean(shuffled)))
+            tools.note("temporal/rewarded", float(np.mean(rewarded)))
         return rewards_P
 
-    def shuffled_accuracies(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor | None]:
+    def shuffled_accuracies(self, groups: Sequence[Group], tools: RolloutTools) -> list[Tensor | None]:
         """The accuracy rewards on shuffled frames for each group about a video, None for one about an image."""
         # Devices that share a model generate together, so each of them answers for all its groups, of images too.
-        again = [group for group in groups if group.about_video or trainer.in_step]
+        again = [group for group in groups if group.about_video or tools.in_step]
         if not again:
             return [None] * len(groups)
-        size = self._settings.num_shuffled(trainer.num_generations)
-        with trainer.clock.phase("generation_shuffled"):
-            prompts = [shuffled_prompt(group, trainer.run_seed) for group in again]
-            completions = trainer.respond(prompts, [f"{group.key}:shuffled" for group in again], size)
-        inputs = [group.inputs[0] for group in again for _ in range(size)]
+        size = self._settings.num_shuffled(tools.group_size)
+        with tools.clock.phase("generation_shuffled"):
+            prompts = [shuffled_prompt(group, tools.run_seed) for group in again]
+            completions = tools.respond(prompts, [f"{group.key}:shuffled" for group in again], size)
+        inputs = [group.example for group in again for _ in range(size)]
         columns = {name: [example[name] for example in inputs] for name in ("answer", "kind", "choices")}
-        with trainer.clock.phase("reward"):
+        with tools.clock.phase("reward"):
             rewards = torch.tensor(
                 self._accuracy(completions=completions, **columns), device=groups[0].rewards_GF.device
             )
@@ -113,16 +113,16 @@ class LengthReward(GroupReward):
     def __init__(self, settings: Temporal, rewarded_lengths: tuple[int, int]) -> None:
         self._settings, self._rewarded_lengths = settings, rewarded_lengths
 
-    def of_groups(self, groups: Sequence[ResponseGroup], trainer: RolloutTrainer) -> list[Tensor]:
+    def of_groups(self, groups: Sequence[Group], tools: RolloutTools) -> list[Tensor]:
         rewards_P = []
         for group in groups:
-            lengths_G = torch.tensor([len(ids) for ids in group.generated[1] or ()], device=group.rewards_GF.device)
+            lengths_G = torch.tensor([len(ids) for ids in group.response_ids], device=group.rewards_GF.device)
             rewards_P.append(length_bonus(group.accuracies, lengths_G, self._rewarded_lengths, self._settings))
         return rewards_P
 
 
-def shuffled_prompt(group: ResponseGroup, run_seed: int) -> list[dict[str, Any]]:
-    example = group.inputs[0]
+def shuffled_prompt(group: Group, run_seed: int) -> list[dict[str, Any]]:
+    example = group.example
     videos = [
         video.reordered(shuffled_order(len(video.frames), run_seed, f"{group.key}:{index}"))
         for index, video in enumerate(example["videos"])

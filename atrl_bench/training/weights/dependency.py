@@ -18,7 +18,8 @@ Shapes: B responses, T response tokens, N patches of all images.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,11 +30,12 @@ from atrl_bench.credit import anchor_auc, tokens_of_part
 from atrl_bench.credit.blackening import black_patch, blackened, token_dependency
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData
+from atrl_bench.training.multimodal import Visual
 from atrl_bench.training.order import rollout_seed
 from atrl_bench.training.recipe import VPPO
 
 if TYPE_CHECKING:
-    from atrl_bench.training.rollout_state import RolloutTrainer, SampledResponse
+    from atrl_bench.training.rollout import Rollout, RolloutTools, SampledResponse
 
 
 def most_dependent(dependency_BT: Tensor, mask_BT: Tensor, fraction: float) -> Tensor:
@@ -71,51 +73,56 @@ class DependencyWeights:
         self._settings = settings
         self._black = black_patch(image_processor)
 
-    def __call__(
-        self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
-    ) -> Tensor:
+    def __call__(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> Tensor:
         """weights_BT: zero for the tokens that do not learn, the response's scale for the others."""
-        process = trainer.accelerator.process_index
-        mask_BT, logprobs_BT = batch["completion_mask"], batch.get("old_per_token_logps")
-        with trainer.clock.phase("dependency"):
-            if logprobs_BT is None:  # one update a rollout: TRL has no use for them
-                logprobs_BT = trainer.score(batch, "dependency")
-            is_black_N = self._draws(batch, responses, trainer) < self._settings.black_probability
-            pixels = blackened(batch["pixel_values"], self._black, is_black_N)
-            blackened_logprobs_BT = trainer.score({**batch, "pixel_values": pixels}, "dependency")
-            dependency_BT = token_dependency(blackened_logprobs_BT, logprobs_BT) * mask_BT
+        process, mask_BT, logprob_BT = tools.accelerator.process_index, rollout.mask_BT, rollout.old_BT
+        with tools.clock.phase("dependency"):
+            if logprob_BT is None:  # one update a rollout, which has no use for them
+                logprob_BT = tools.score(rollout)
+            blackened_BT = tools.score(replace(rollout, visuals_B=self._blackened(rollout, responses, tools)))
+            dependency_BT = token_dependency(blackened_BT, logprob_BT) * mask_BT
         kept_BT = most_dependent(dependency_BT, mask_BT, self._settings.kept_fraction)
         score_B = gather(dependency_BT.sum(1) / mask_BT.sum(1).clamp(min=1))
         scale_B = trajectory_scale(score_B, self._settings.min_scale)
-        trainer.note("vppo/dependency", score_B.mean().item())
-        trainer.note("vppo/max_scale", scale_B.max().item())
+        tools.note("vppo/dependency", score_B.mean().item())
+        tools.note("vppo/max_scale", scale_B.max().item())
         if (total := dependency_BT.sum()) > 0:
-            trainer.note("vppo/kept_dependency", ((dependency_BT * kept_BT).sum() / total).item())
-        note_anchors(dependency_BT, batch, responses, trainer)
+            tools.note("vppo/kept_dependency", ((dependency_BT * kept_BT).sum() / total).item())
+        note_anchors(dependency_BT, rollout, responses, tools)
         return kept_BT * scale_B[process * len(mask_BT) : (process + 1) * len(mask_BT), None]
 
-    def _draws(self, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer) -> Tensor:
-        """A random number for each patch here; which response has which does not depend on where it is."""
-        patches_I = batch["image_grid_thw"].prod(1).cpu().split([len(one.example["images"]) for one in responses])
-        own = [(response.number, int(patches.sum())) for response, patches in zip(responses, patches_I, strict=True)]
+    def _blackened(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> list[Visual]:
+        """What each response's prompt shows, with black patches that do not depend on where the response is."""
+        num_patches_B = [len(visual.get("pixel_values", ())) for visual in rollout.visuals_B]
+        own = [(response.number, count) for response, count in zip(responses, num_patches_B, strict=True)]
         num_patches_R = [count for _, count in sorted(gather_object(own))]
-        rng = torch.Generator().manual_seed(rollout_seed(trainer.run_seed, trainer.rollout))
-        return draws_of([response.number for response in responses], num_patches_R, rng)
+        rng = torch.Generator().manual_seed(rollout_seed(tools.run_seed, tools.rollout))
+        draws = draws_of([response.number for response in responses], num_patches_R, rng).split(num_patches_B)
+        return [
+            visual
+            | {
+                "pixel_values": blackened(
+                    visual["pixel_values"], self._black, draw_N < self._settings.black_probability
+                )
+            }
+            if count
+            else visual
+            for visual, draw_N, count in zip(rollout.visuals_B, draws, num_patches_B, strict=True)
+        ]
 
 
 def note_anchors(
-    dependency_BT: Tensor, batch: Mapping[str, Any], responses: Sequence[SampledResponse], trainer: RolloutTrainer
+    dependency_BT: Tensor, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools
 ) -> None:
     """Log how well dependency ranks the tokens that transcribe the image above the others, where they are known."""
-    areas, masks_BT = [], batch["completion_mask"].bool()
-    for b, example in enumerate(response.example for response in responses):
-        if (truth := example["truth"]) is not None:
-            token_ids = batch["completion_ids"][b, masks_BT[b]].tolist()
-            is_anchor_T = tokens_of_part(truth, "perception", trainer.token_texts(token_ids))
-            areas.append(anchor_auc(dependency_BT[b, masks_BT[b]].cpu(), is_anchor_T))
+    areas = []
+    for dependency_T, mask_T, response in zip(dependency_BT, rollout.mask_BT.bool(), responses, strict=True):
+        if (truth := response.example["truth"]) is not None:
+            is_anchor_T = tokens_of_part(truth, "perception", tools.token_texts(response.token_ids))
+            areas.append(anchor_auc(dependency_T[mask_T].cpu(), is_anchor_T))
     defined = [area for area in areas if not math.isnan(area)]
     if defined:
-        trainer.note("vppo/anchor_auc", sum(defined) / len(defined))
+        tools.note("vppo/anchor_auc", sum(defined) / len(defined))
 
 
 def refuse_videos(recipe_name: str, data: TrainingData) -> None:

@@ -109,14 +109,14 @@ def test_before_the_critic_has_learned_advantages_are_the_discounted_rewards_whi
     # Every value starts at zero and a response's only reward is at its end: A_t = 0.95^(T - t) R, then whitened.
     trainer = make_trainer("actor_critic")
     rewards = {}
-    original = trainer.total_rewards
-    trainer.total_rewards = lambda group: rewards.setdefault(id(group), original(group))
+    original = trainer.rewards.total
+    trainer.rewards.total = lambda group: rewards.setdefault(group.row, original(group))
     batch = rollout_of(trainer)
-    plain = torch.tensor([reward for group in rewards.values() for reward in group])
+    plain = torch.cat(list(rewards.values()))
     discounted_BT = plain[:, None] * 0.95 ** torch.arange(9, -1, -1)
-    assert torch.allclose(batch["advantages"], whitened(discounted_BT, torch.ones(16, 10)), atol=1e-5)
-    mask = batch["completion_mask"]
-    assert (batch["advantages"] * mask).sum().item() == pytest.approx(0.0, abs=1e-3)
+    assert torch.allclose(batch.advantages, whitened(discounted_BT, torch.ones(16, 10)), atol=1e-5)
+    mask = batch.mask_BT
+    assert (batch.advantages * mask).sum().item() == pytest.approx(0.0, abs=1e-3)
 
 
 @pytest.mark.parametrize("schedule", ["strict", "minibatch4"])
@@ -126,8 +126,8 @@ def test_a_credit_of_one_for_every_token_leaves_the_advantages_of_gae(make_train
     ones = make_trainer("actor_critic", schedule=schedule, **fields)
     ones.credit = credit_weights(CreditChoice(rule="uniform"), ones.model, ones.processing_class.tokenizer, 0)
     expected, found = rollout_of(plain), rollout_of(ones)
-    assert torch.equal(expected["advantages"], found["advantages"])
-    assert expected["advantages"].shape == (16, 10)
+    assert torch.equal(expected.advantages, found.advantages)
+    assert expected.advantages.shape == (16, 10)
     losses = [loss_of(trainer, batch) for trainer, batch in ((plain, expected), (ones, found))]
     assert torch.equal(*losses)
 
@@ -136,7 +136,7 @@ def test_a_credit_multiplies_the_whitened_advantages_and_the_critic_learns_the_s
     fields = {"schedule": "minibatch4", "objective": "grpo", "clip_low": 0.2, "clip_high": 0.2}
     plain, weighted = make_trainer("actor_critic", **fields), make_trainer("actor_critic", credit="atrl", **fields)
     expected, found = rollout_of(plain), rollout_of(weighted)
-    ratio_BT = found["advantages"] / expected["advantages"]
+    ratio_BT = found.advantages / expected.advantages
     assert not torch.allclose(ratio_BT, torch.ones(16, 10))
     assert torch.allclose(ratio_BT.mean(1), torch.ones(16), atol=1e-4), "credits have mean one over a response"
     for name in ("critic/loss", "critic/loss_after"):
@@ -168,13 +168,13 @@ def test_a_kl_in_the_reward_is_paid_by_every_token_and_not_by_the_loss(make_trai
     batch = rollout_of(trainer)
     assert noted(trainer, "critic/kl")[0] != 0
     _, logprobs_BT = hidden_states(batch, trainer)
-    rewards_BT = -0.5 * (logprobs_BT - batch["ref_per_token_logps"])
+    rewards_BT = -0.5 * (logprobs_BT - batch.reference_BT)
     # Values are zero and lambda is zero, so before whitening A_t is the reward of token t alone; the last has +-1 too.
     order = rewards_BT[:, :-1].flatten().argsort()
-    assert torch.equal(batch["advantages"][:, :-1].flatten().argsort(), order)
+    assert torch.equal(batch.advantages[:, :-1].flatten().argsort(), order)
     loss_of(trainer, batch)
     assert not noted(trainer, "kl"), "the loss has no KL term"
-    assert trainer.beta == 0.5
+    assert trainer.ref_model is not None
 
 
 def test_a_kl_in_the_reward_without_a_coefficient_is_refused():

@@ -177,9 +177,9 @@ def test_extracted_key_steps_beside_a_table_are_those_of_its_problems(data_dir, 
 
 def test_step_grpo_trains_on_the_sum_of_the_three_rewards(open_trainer, chains, coin_grader):
     trainer = open_trainer(load_recipe("step_grpo"), chains)
-    assert trainer.reward_func_names == ["accuracy", "key_step_match", "chain_validity"]
+    assert trainer.rewards.names == ["accuracy", "key_step_match", "chain_validity"]
     valid = iter([1.0, 0.0] * 100)
-    trainer.reward_funcs[2] = lambda completions, **_: [next(valid) for _ in completions]
+    trainer.rewards.functions[2] = lambda completions, **_: [next(valid) for _ in completions]
     trainer.train()
     first = next(line for line in trainer.state.log_history if "rewards/accuracy/mean" in line)
     # Nothing a random model says has steps; half of it is called valid here.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from trainer_parts import change_what_is_sampled, groups_of, kinds_of_token, rollout_of
+from trainer_parts import change_what_is_sampled, groups_of, rollout_of
 from transformers import AutoModelForImageTextToText
 
 from atrl_bench.errors import InvalidFileError
@@ -100,17 +100,17 @@ def test_shuffled_frames_are_the_same_pictures_at_the_same_moments_and_change_wh
     prompt = shuffled_prompt(group, trainer.run_seed)
     prompts = trainer.read([prompt], ["0:0"])
     [ids], [visual] = prompts.token_ids_P, prompts.visuals_P
-    assert ids == group.generated[0][0]
+    assert ids == group.prompt_ids
     assert set(visual) == set(group.visual) == {"pixel_values_videos", "video_grid_thw", "second_per_grid_ts"}
     assert torch.equal(visual["second_per_grid_ts"], group.visual["second_per_grid_ts"])
     before, after = (value["pixel_values_videos"] for value in (group.visual, visual))
     assert not torch.equal(before, after)
-    frames = group.inputs[0]["videos"][0].frames
+    frames = group.example["videos"][0].frames
     [shown] = [part["video"] for part in prompt[0]["content"] if part["type"] == "video"]
     assert sorted(frame.tobytes() for frame in shown.frames) == sorted(frame.tobytes() for frame in frames)
     ids_1S = torch.tensor([ids])
     inputs = {"input_ids": ids_1S, "attention_mask": torch.ones_like(ids_1S)}
-    inputs["mm_token_type_ids"] = kinds_of_token(trainer, ids_1S)
+    inputs["mm_token_type_ids"] = torch.tensor([prompts.token_fields_P["mm_token_type_ids"][0]])
     with torch.no_grad():
         in_order, shuffled = (trainer.model(**inputs, **seen).logits[0, -1] for seen in (group.visual, visual))
     assert (in_order - shuffled).abs().max() > 1e-4
@@ -139,13 +139,13 @@ def test_the_bonus_is_in_the_rewards_of_videos_and_not_of_images(make_video_trai
     trainer = make_video_trainer()
     # Every shuffled response is wrong, so order helps wherever anyone is right.
     monkeypatch.setattr(
-        trainer.reward_funcs[1],
+        trainer.rewards.functions[1],
         "shuffled_accuracies",
-        lambda groups, _: [torch.zeros(2) if g.inputs[0]["videos"] else None for g in groups],
+        lambda groups, _: [torch.zeros(2) if g.about_video else None for g in groups],
     )
     about_video, about_image = rows_about(trainer, "video", 2), rows_about(trainer, "image", 2)
     groups = groups_of(trainer, about_video + about_image)
-    names = trainer.reward_func_names
+    names = trainer.rewards.names
     assert names == ["accuracy", "temporal", "length"]
     for group in groups:
         accuracy_G, temporal_G = group.rewards_GF[:, 0], group.rewards_GF[:, 1]
@@ -161,22 +161,20 @@ def test_half_as_many_responses_are_drawn_on_shuffled_frames_and_none_of_them_is
     batch = rollout_of(trainer, rows)
     in_order, shuffled = (ids for ids, _ in drawn)
     assert (len(in_order), len(shuffled)) == (16, 6)
-    found = [
-        ids[mask.bool()].tolist() for ids, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
-    ]
+    found = [ids[mask.bool()].tolist() for ids, mask in zip(batch.response_ids_BT, batch.mask_BT, strict=True)]
     assert found == in_order
-    assert len(batch["visuals"]) == 16
+    assert len(batch.visuals_B) == 16
 
 
-def test_where_trl_samples_images_are_asked_too_so_that_devices_stay_in_step(make_video_trainer):
+def test_where_devices_share_a_model_images_are_asked_too_so_that_they_stay_in_step(make_video_trainer):
     trainer = make_video_trainer()
-    trainer.from_one_prefill = False  # as for a model that is sharded over devices
+    trainer.sampler.from_one_prefill = False  # as for a model that is sharded over devices
     rows = rows_about(trainer, "video", 1) + rows_about(trainer, "image", 1)
     groups = groups_of(trainer, rows)
-    assert [len(group.generated[1]) for group in groups] == [4, 4]
+    assert [len(group.response_ids) for group in groups] == [4, 4]
     asked, respond = [], trainer.respond
     trainer.respond = lambda messages_P, *rest: asked.append(len(messages_P)) or respond(messages_P, *rest)
-    found = trainer.reward_funcs[1].shuffled_accuracies(groups, trainer)
+    found = trainer.rewards.functions[1].shuffled_accuracies(groups, trainer)
     assert found[0].shape == (2,)
     assert found[1] is None
     assert asked == [2]
@@ -196,7 +194,7 @@ def test_credit_looks_at_every_place_of_the_video(make_video_trainer):
     batch = rollout_of(trainer, rows)
     # Four frames of 84 by 84 pixels: two steps in time of three by three tokens.
     assert all((visual_BS * mask_BS).sum(1).tolist() == [18] * len(visual_BS) for visual_BS, mask_BS in seen)
-    assert batch["advantages"].shape == batch["completion_mask"].shape
+    assert batch.advantages.shape == batch.mask_BT.shape
 
 
 # Whole runs -------------------------------------------------------------------------------------------------------

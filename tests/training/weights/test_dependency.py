@@ -119,7 +119,7 @@ WITHOUT_REFILLING = {"dynamic_sampling": None}
 
 
 def six(trainer):
-    return rollout_of(trainer, trainer.train_dataset["row"][:6])
+    return rollout_of(trainer, trainer.rows[:6])
 
 
 def test_the_recipe_says_what_the_official_script_says():
@@ -155,7 +155,7 @@ def test_videos_are_refused_before_anything_is_trained(open_trainer, tmp_path):
 def test_each_response_keeps_two_fifths_of_its_tokens_at_a_scale_that_averages_one(make_trainer, schedule):
     trainer = make_trainer("vppo", schedule=schedule, **WITHOUT_REFILLING)
     batch = six(trainer)
-    scale_BT, mask_BT = batch["token_weights"], batch["completion_mask"]
+    scale_BT, mask_BT = batch.weights_BT, batch.mask_BT
     lengths = mask_BT.sum(1).tolist()
     assert (scale_BT > 0).sum(1).tolist() == [-(-4 * length // 10) for length in lengths]
     assert scale_BT.max(1).values.mean().item() == pytest.approx(1.0, abs=1e-6)
@@ -169,8 +169,8 @@ def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make
     ids = trainer.processing_class.tokenizer("The image shows 3 4. The answer is 7.")["input_ids"]
     texts = [trainer.processing_class.tokenizer.decode([token]) for token in ids]
     is_anchor = torch.tensor([[float(text in "34") for text in texts]])
-    batch = {"completion_ids": torch.tensor([ids]), "completion_mask": torch.ones(1, len(ids), dtype=torch.long)}
-    responses = [SimpleNamespace(example={"truth": TokenTruth("3 4")})]
+    batch = SimpleNamespace(mask_BT=torch.ones(1, len(ids), dtype=torch.long))
+    responses = [SimpleNamespace(token_ids=ids, example={"truth": TokenTruth("3 4")})]
     note_anchors(is_anchor, batch, responses, trainer)
     note_anchors(-is_anchor, batch, responses, trainer)
     assert noted(trainer, "vppo/anchor_auc") == [1.0, 0.0]
@@ -179,22 +179,20 @@ def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make
 def test_the_siblings_of_a_group_see_different_patches(make_trainer, monkeypatch):
     trainer = make_trainer("vppo", **WITHOUT_REFILLING)
     seen, original = [], trainer.score
-    monkeypatch.setattr(
-        trainer, "score", lambda batch, name: seen.append(batch["pixel_values"]) or original(batch, name)
-    )
+    monkeypatch.setattr(trainer, "score", lambda batch: seen.append(batch.visuals_B) or original(batch))
     six(trainer)
-    first, second = seen[-1].view(24, -1, seen[-1].shape[1])[:2]  # two responses to the first problem
+    first, second = (visual["pixel_values"] for visual in seen[-1][:2])  # two responses to the first problem
     assert not torch.equal(first, second)
 
 
 def test_the_loss_is_masked_scaled_and_penalised_and_nothing_else(make_trainer):
     trainer = make_trainer("vppo", **WITHOUT_REFILLING)
     batch = six(trainer)
-    batch["advantages"] = torch.ones_like(batch["advantages"])
-    tokens, steps = batch["num_items_in_batch"], trainer.args.steps_per_generation
+    batch.advantages = torch.ones_like(batch.advantages)
+    tokens, steps = batch.num_tokens, trainer.updates_per_rollout
     # The old policy is this one, so every ratio is one: the policy term is minus the sum of the scales over the tokens
     # of an update, and the penalty 0.06 times the mean of minus the log-probabilities.
-    expected = -batch["token_weights"].sum() - 0.06 * (batch["old_per_token_logps"] * batch["completion_mask"]).sum()
+    expected = -batch.weights_BT.sum() - 0.06 * (batch.old_BT * batch.mask_BT).sum()
     found = loss_of(trainer, batch)
     assert found.item() == pytest.approx((expected / (tokens / steps)).item(), rel=1e-4)
 
@@ -211,7 +209,7 @@ def test_credit_multiplies_what_vppo_leaves(make_trainer, schedule):
     trainer = make_trainer("vppo", schedule=schedule, credit="atrl", **WITHOUT_REFILLING)
     batch = six(trainer)
     seen = what_the_loss_sees(trainer, batch)
-    kept = batch["token_weights"] > 0
+    kept = batch.weights_BT > 0
     assert (seen[~kept] == 0).all()
     # A response's kept tokens have one scale, so where they differ it is the credit that tells them apart.
     spread = [row[mask].unique().numel() for row, mask in zip(seen, kept, strict=True)]
@@ -229,4 +227,4 @@ def test_training_changes_the_weights_and_logs_what_it_did(make_trainer):
 
 def test_a_rollout_that_is_made_again_has_the_same_scale_for_every_token(make_trainer):
     first, second = (six(make_trainer("vppo", **WITHOUT_REFILLING)) for _ in range(2))
-    assert torch.equal(first["token_weights"], second["token_weights"])
+    assert torch.equal(first.weights_BT, second.weights_BT)

@@ -1,0 +1,148 @@
+"""Passes of a model over the responses of a rollout: what they say of each token, and its attention rows on the way.
+
+A prompt that several responses share goes through once (shared_prompts.py); where that cannot be, responses of similar
+length go through together and are cut to their longest (length_batching.py). The result is that of a padded batch, row
+by row, up to rounding.
+
+Shapes: B responses, T response tokens; b and t of one call of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from accelerate.utils import is_peft_model
+from torch import Tensor
+
+from atrl_bench.credit.trl import CreditedModel, CreditWeights
+from atrl_bench.training.length_batching import joined, parts_of
+from atrl_bench.training.multimodal import joined_visuals
+from atrl_bench.training.rollout import Rollout
+from atrl_bench.training.sharding import put_away
+from atrl_bench.training.shared_prompts import SharedPrompts, keep_prompts, recompute, why_not
+
+# Two passes over shorter rows beat one over longer ones from about here on.
+MIN_ROWS_TO_HALVE = 16
+
+
+@dataclass
+class ScoredTokens:
+    """What a pass says of each response token; zero at padding."""
+
+    logprob_BT: Tensor
+    entropy_BT: Tensor | None
+    credit_BT: Callable[[], Tensor] | None = None  # waits for the credit, which may still be computed
+    seconds: dict[str, float] = field(default_factory=dict)  # of attention rows and credit, within the pass
+
+
+class Passes:
+    """Makes them, `size` responses at a time, through models that accelerate has prepared."""
+
+    def __init__(self, accelerator: Any, size: int, *, is_sharded: bool, recomputing: Mapping[str, Any] | None) -> None:
+        """`recomputing`: torch's options where layers compute their activations again, if they do."""
+        self._accelerator, self._size, self._is_sharded = accelerator, size, is_sharded
+        self._recomputing = recomputing
+        self.trim_padding = True
+
+    def score(
+        self,
+        model: Any,
+        rollout: Rollout,
+        credit: CreditWeights | None = None,
+        needed_B: Sequence[bool] | None = None,
+        *,
+        trim: bool = True,
+    ) -> ScoredTokens:
+        """A pass without gradients; with `credit`, the credit of the responses that need one begins in it."""
+        shares = self._trims(trim) and self.why_not_shared(model) is None
+        with torch.no_grad():
+            scored = self._through(model, rollout, self._size, credit, needed_B, shares, by_prompt=shares, trim=trim)
+        put_away(model)
+        return scored
+
+    def train(
+        self,
+        model: Any,
+        rollout: Rollout,
+        credit: CreditWeights | None = None,
+        needed_B: Sequence[bool] | None = None,
+    ) -> ScoredTokens:
+        """The pass of a micro-batch, with gradients."""
+        shares, size = self.trim_padding and self.why_not_shared(model) is None, len(rollout)
+        if shares:
+            keep_prompts(self.unwrapped(model))
+        elif self.trim_padding and self._accelerator.num_processes == 1 and size >= MIN_ROWS_TO_HALVE:
+            size = math.ceil(size / 2)  # which costs no second reduction
+        return self._through(model, rollout, size, credit, needed_B, shares)
+
+    def _through(
+        self,
+        model: Any,
+        rollout: Rollout,
+        size: int,
+        credit: CreditWeights | None,
+        needed_B: Sequence[bool] | None,
+        shares: bool,
+        *,
+        by_prompt: bool = False,
+        trim: bool = True,
+    ) -> ScoredTokens:
+        num_tokens = rollout.mask_BT.shape[1]
+        batch = {"input_ids": rollout.input_ids, "attention_mask": rollout.attention_mask, **rollout.token_fields}
+        parts = parts_of(batch, num_tokens, size, trim=self._trims(trim), by_prompt=by_prompt)
+        # Who hides parts of an image looks for its pixels in the call.
+        shows = credit is not None and "blackened_logprob" in credit.inputs.needs
+        logprobs: list[Tensor] = []
+        entropies: list[Tensor] = []
+        watching: list[CreditedModel] = []
+        for part in parts:
+            rows = part.rows.tolist()
+            visuals_b = [rollout.visuals_B[row] for row in rows]
+            shown = joined_visuals(visuals_b, rollout.mask_BT.device) if shows or not shares else {}
+            called = model
+            if shares:
+                called = SharedPrompts(model, self.unwrapped(model), part.num_tokens, () if shows else visuals_b)
+            if credit is not None:
+                needed_b = None if needed_B is None else [needed_B[row] for row in rows]
+                truths_b = [rollout.truths_B[row] for row in rows]
+                called = CreditedModel(called, credit, part.num_tokens, needed_b, truths_b)
+                watching.append(called)
+            labels = part.batch["input_ids"].masked_fill(part.batch["attention_mask"] == 0, -100)
+            labels[:, : -part.num_tokens] = -100  # of response tokens alone
+            with self._accelerator.autocast():
+                output = called(**part.batch, **shown, labels=labels, fused_lm_head=True)
+            logprobs.append(output.log_probs[:, -part.num_tokens :])
+            if output.entropy is not None:  # the reference's is not asked for
+                entropies.append(output.entropy[:, -part.num_tokens :])
+        together = partial(joined, parts=parts, num_tokens=num_tokens)
+        scored = ScoredTokens(together(logprobs), together(entropies) if entropies else None)
+        if watching:
+            scored.credit_BT = lambda: together([one.credit_BT for one in watching], fill=1.0)
+            scored.seconds["attention_rows"] = sum(one.row_seconds for one in watching)
+            scored.seconds["credit"] = sum(one.credit_seconds for one in watching)
+        return scored
+
+    def _trims(self, trim: bool) -> bool:
+        return self.trim_padding and trim
+
+    def why_not_shared(self, model: Any) -> str | None:
+        """Why a pass of this model reads a prompt with each of its responses; None if it reads it once."""
+        return why_not(self.unwrapped(model), is_sharded=self._is_sharded)
+
+    def recompute_activations(self, model: Any) -> None:
+        """Have layers compute their activations again in a backward pass, where the run's settings say so.
+
+        `Trainer.train` does so, too.
+        """
+        if self._recomputing is not None:
+            recompute(self.unwrapped(model), self._recomputing)
+
+    def unwrapped(self, model: Any) -> Any:
+        """The model itself, without what accelerate and PEFT have put around it."""
+        base = self._accelerator.unwrap_model(model)
+        return base.get_base_model() if is_peft_model(base) else base

@@ -1,0 +1,58 @@
+"""The rewards of a recipe together: what each says of the responses to some problems, and their weighted sum.
+
+Shapes: P problems, G responses to each, R of them together; F rewards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from atrl_bench.training.rewards import GroupReward, Reward
+
+if TYPE_CHECKING:
+    from atrl_bench.training.rollout import Group, RolloutTools
+
+
+class Rewards:
+    """Rewards in TRL's form, the accuracy first, and what each of them counts."""
+
+    def __init__(self, functions: Sequence[Reward], weights: Sequence[float] | None = None) -> None:
+        """Each counts one where no `weights` are given."""
+        self.functions = list(functions)
+        self.names = [getattr(function, "__name__", type(function).__name__) for function in self.functions]
+        self.weights = torch.tensor([1.0] * len(self.functions) if weights is None else list(weights))
+
+    def of_responses(
+        self,
+        examples_P: Sequence[dict[str, Any]],
+        messages_P: Sequence[Any],
+        token_ids: Sequence[list[int]],
+        completions: Sequence[Any],
+        log_metric: Callable[[str, float], None],
+    ) -> Tensor:
+        """rewards_RF; NaN where one has nothing to say. Each is given the columns of the examples as keywords."""
+        size = len(completions) // len(examples_P)
+        repeated = [example for example in examples_P for _ in range(size)]
+        columns = {name: [example[name] for example in repeated] for name in repeated[0] if name != "prompt"}
+        columns["prompts"] = [messages for messages in messages_P for _ in range(size)]
+        given: dict[str, Any] = {"completions": completions, "completion_ids": token_ids, "log_metric": log_metric}
+        rewards = [function(**columns, **given) for function in self.functions]
+        known = [[math.nan if value is None else value for value in of_function] for of_function in rewards]
+        return torch.tensor(known, dtype=torch.float32).T.contiguous()
+
+    def add_those_of_groups(self, groups: Sequence[Group], tools: RolloutTools) -> None:
+        """Write in what a `GroupReward` says, which is known when all of these groups are."""
+        for column, function in enumerate(self.functions):
+            if isinstance(function, GroupReward):
+                for group, rewards_G in zip(groups, function.of_groups(groups, tools), strict=True):
+                    group.rewards_GF[:, column] = rewards_G
+
+    def total(self, group: Group) -> Tensor:
+        """reward_G: the weighted sum of the rewards of each response; NaN where none has anything to say."""
+        total_G = (group.rewards_GF * self.weights).nansum(1)
+        return total_G.masked_fill(group.rewards_GF.isnan().all(1), math.nan)

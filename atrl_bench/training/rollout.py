@@ -1,0 +1,188 @@
+"""What a rollout is while it is made and trained on: groups of responses with their rewards, then tensors.
+
+Shapes: P prompts, G responses to each, B responses, S prompt tokens padded on the left, T response tokens padded on the
+right, F rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from atrl_bench.credit.truth import TokenTruth
+from atrl_bench.training.clock import PhaseClock
+from atrl_bench.training.multimodal import PromptBatch, Visual
+
+
+@dataclass
+class Group:
+    """The G responses to one problem, with their rewards."""
+
+    row: int
+    key: str  # what names its random numbers
+    prompt_ids: list[int]
+    token_fields: dict[str, list[int]]  # what else the processor says of the prompt's tokens
+    response_ids: list[list[int]]  # each with the token that ended it
+    logprobs: list[list[float]] | None  # of these tokens, where the sampler tells them
+    rewards_GF: Tensor
+    example: dict[str, Any] = field(default_factory=dict)  # the problem; empty here if another process sampled it
+    visual: Visual = field(default_factory=dict)  # the prompt's images and videos, the same
+    process: int = 0  # which sampled it
+
+    def without_media(self) -> Group:
+        """The group as the other processes get it, who read for themselves what its prompt shows."""
+        return replace(self, example={}, visual={}, rewards_GF=self.rewards_GF.cpu())
+
+    @property
+    def accuracies(self) -> Tensor:
+        """The accuracy reward of each response, which is the first reward of every recipe."""
+        return self.rewards_GF[:, 0]
+
+    @property
+    def about_video(self) -> bool:
+        return bool(self.example["videos"])
+
+
+class SampledResponse(NamedTuple):
+    """One of a rollout's responses, which this process trains on."""
+
+    group: Group
+    number: int  # among all responses of the rollout, group by group
+
+    @property
+    def repeat(self) -> int:
+        return self.number % len(self.group.response_ids)
+
+    @property
+    def token_ids(self) -> list[int]:
+        return self.group.response_ids[self.repeat]
+
+    @property
+    def example(self) -> dict[str, Any]:
+        return self.group.example
+
+
+@dataclass
+class Rollout:
+    """Some of a rollout's responses, with all that a loss reads. What is not known, or not needed, is None."""
+
+    prompt_ids_BS: Tensor
+    prompt_mask_BS: Tensor
+    response_ids_BT: Tensor
+    mask_BT: Tensor
+    token_fields: dict[str, Tensor]  # (B, S + T)
+    visuals_B: list[Visual]
+    truths_B: list[TokenTruth | None]
+    advantages: Tensor  # (B,) of responses, or (B, T) of tokens: then with the credit in them
+    num_tokens: int  # of all responses of the rollout, on all processes
+    old_BT: Tensor | None = None  # log-probabilities by the policy that sampled; None: it is the policy still
+    reference_BT: Tensor | None = None
+    sampled_BT: Tensor | None = None  # log-probabilities that the sampler told
+    correction: Tensor | None = None  # of what another engine samples otherwise: (B, 1) or (B, T)
+    weights_BT: Tensor | None = None  # of tokens, beside the credit
+    credit_follows: bool = False  # the training pass records the attention rows
+
+    @classmethod
+    def of(cls, responses: Sequence[SampledResponse], advantages_B: Tensor, num_tokens: int, pad_id: int) -> Rollout:
+        """These responses, padded to the longest of them."""
+        device, groups = advantages_B.device, [response.group for response in responses]
+        prompts = [group.prompt_ids for group in groups]
+        token_ids = [response.token_ids for response in responses]
+        response_ids_BT = padded(token_ids, pad_id, "right").to(device)
+        token_fields = {
+            name: torch.nn.functional.pad(
+                padded([group.token_fields[name] for group in groups], 0, "left"), (0, response_ids_BT.shape[1])
+            ).to(device)
+            for name in groups[0].token_fields
+        }
+        logprobs = [group.logprobs[one.repeat] for one, group in zip(responses, groups, strict=True) if group.logprobs]
+        return cls(
+            prompt_ids_BS=padded(prompts, pad_id, "left").to(device),
+            prompt_mask_BS=padded([[1] * len(ids) for ids in prompts], 0, "left").to(device),
+            response_ids_BT=response_ids_BT,
+            mask_BT=padded([[1] * len(ids) for ids in token_ids], 0, "right").to(device),
+            token_fields=token_fields,
+            visuals_B=[group.visual for group in groups],
+            truths_B=[response.example["truth"] for response in responses],
+            advantages=advantages_B,
+            num_tokens=num_tokens,
+            sampled_BT=padded(logprobs, 0.0, "right").to(device) if logprobs else None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.mask_BT)
+
+    @property
+    def input_ids(self) -> Tensor:
+        return torch.cat([self.prompt_ids_BS, self.response_ids_BT], dim=1)
+
+    @property
+    def attention_mask(self) -> Tensor:
+        return torch.cat([self.prompt_mask_BS, self.mask_BT], dim=1)
+
+    def take(self, rows: Sequence[int]) -> Rollout:
+        """These of the responses, padded as they are."""
+        taken = {one.name: _take(getattr(self, one.name), rows) for one in fields(self)}
+        return Rollout(**taken)
+
+
+def padded(rows: Sequence[Sequence[float]], value: float, side: str) -> Tensor:
+    tensors = [torch.tensor(row) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
+
+
+def per_token(advantages: Tensor) -> Tensor:
+    """Advantages of responses as a column, those of tokens as they are."""
+    return advantages.unsqueeze(1) if advantages.ndim == 1 else advantages
+
+
+def _take(value: Any, rows: Sequence[int]) -> Any:
+    if isinstance(value, Tensor):
+        return value[torch.tensor(rows, device=value.device)]
+    if isinstance(value, Mapping):
+        return {name: _take(of_name, rows) for name, of_name in value.items()}
+    return [value[row] for row in rows] if isinstance(value, list) else value
+
+
+class RolloutTools(Protocol):
+    """What rewards, advantages and token weights may ask of the loop that makes a rollout."""
+
+    accelerator: Any
+    model: Any
+    processing_class: Any
+    clock: PhaseClock
+    run_seed: int
+    group_size: int
+
+    @property
+    def rollout(self) -> int:
+        """The number of the rollout that is made or trained on."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a process can sample only together with all others."""
+
+    def note(self, name: str, value: float) -> None:
+        """Keep a value for the next line of metrics, which has the mean of all."""
+
+    def score(self, rollout: Rollout, phase: str = "scoring", *, trim: bool = True, model: Any = None) -> Tensor:
+        """The log-probabilities of a rollout's responses in one more pass over them, by the policy unless told."""
+
+    def read(self, messages_P: Sequence[Any], keys_P: Sequence[str]) -> PromptBatch:
+        """What the processor makes of prompts."""
+
+    def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
+        """`size` responses to each prompt, outside of the metrics of the rollout."""
+
+    def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """The text of each token by itself."""
+
+    def total_rewards(self, group: Group) -> Tensor:
+        """The weighted sum of the rewards of each response."""
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """The sum of a tensor over all processes."""
