@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,12 +16,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from atrl_bench.errors import AtrlBenchError
 
 T = TypeVar("T")
 
-# The slowest share of a benchmark may end hours after the fastest; torch.distributed gives up after minutes.
+# The slowest share of a benchmark, or a download, may end hours after the fastest.
 PATIENCE = timedelta(days=7)
+# In a training all do the same work: one that is so much later than the others hangs.
+PATIENCE_IN_TRAINING = timedelta(minutes=30)
 CHUNK = 256 * 2**20  # bytes of a file that are sent at a time
 
 
@@ -37,11 +42,34 @@ class Processes:
         """Whether this process speaks for all: it has the run folder, finishes what they share, and prints."""
         return self.index == 0
 
+    def meet(self, work: str, patience: timedelta = PATIENCE) -> None:
+        """Wait until all have come here, done with `work`; raise, with the numbers of those that are late."""
+        if self.count == 1:
+            return
+        import torch.distributed
+
+        # The main process is the one that counts. The others end after it: a launcher ends all with the first.
+        timeout = patience if self.is_main else patience + timedelta(minutes=1)
+        try:
+            torch.distributed.monitored_barrier(_meeting_point(), timeout=timeout, wait_all_ranks=True)
+        except RuntimeError as error:
+            if not self.is_main:
+                raise SystemExit(1) from None
+            late = re.search(r"Ranks? ([\d, ]+) failed", str(error))
+            minutes = patience.total_seconds() / 60
+            raise AtrlBenchError(
+                f"{_processes(late[1] if late else '')} not done with {work}, {minutes:g} minutes after the first.",
+                why="It hangs, or its machine is out of reach; the others cannot go on without it.",
+                next_step="look at what that process printed last, then give the same command again: it goes on from "
+                "the last saved step",
+            ) from None
+
     def agree(self, value: T) -> T:
         if self.count == 1:
             return value
         from accelerate.utils import broadcast_object_list
 
+        self.meet("its work")
         agreed: list[T] = broadcast_object_list([value])
         return agreed[0]
 
@@ -83,6 +111,22 @@ class Processes:
 
 
 @cache
+def _meeting_point() -> Any:
+    """The group of all processes that can tell who is missing; one of GPUs cannot."""
+    import torch.distributed
+
+    usual = torch.distributed.group.WORLD
+    return usual if torch.distributed.get_backend() == "gloo" else torch.distributed.new_group(backend="gloo")
+
+
+def _processes(numbers: str) -> str:
+    many = "," in numbers
+    return (
+        f"{'Processes' if many else 'Process'} {numbers.strip(', ') or 'of unknown number'} {'are' if many else 'is'}"
+    )
+
+
+@cache
 def launched() -> Processes:
     """This process among those of its launch, with its device chosen and its process group there."""
     if "LOCAL_RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
@@ -90,6 +134,6 @@ def launched() -> Processes:
     import torch
     from accelerate import PartialState
 
-    state = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
+    state = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE_IN_TRAINING)
     atexit.register(state.destroy_process_group)
     return Processes(state.process_index, state.num_processes, state.local_process_index)

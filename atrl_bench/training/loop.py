@@ -32,6 +32,7 @@ from accelerate.utils import gather_object, set_seed
 from torch import Tensor
 
 from atrl_bench.credit.trl import credited
+from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.training.advantages import group_relative
 from atrl_bench.training.advantages.gae import estimator_of
 from atrl_bench.training.dealing import dealt
@@ -44,7 +45,6 @@ from atrl_bench.training.losses import (
     mean_of_means,
     mean_of_sums,
     policy_loss,
-    sampler_correction,
     token_mean,
 )
 from atrl_bench.training.multimodal import PromptBatch, read_prompts, with_media
@@ -55,9 +55,9 @@ from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rewards.combined import Rewards
 from atrl_bench.training.rollout import Group, Rollout, SampledResponse, per_token
-from atrl_bench.training.rollout_metrics import length_metrics, reward_metrics, sampler_metrics
+from atrl_bench.training.rollout_metrics import length_metrics, reward_metrics
 from atrl_bench.training.sampler import Sampled, Sampler
-from atrl_bench.training.sampler_check import agree, left_by_correction, require_same_policy
+from atrl_bench.training.sampler_check import agree, correct_sampler
 from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.vllm_sampler import checked, vllm_of
 from atrl_bench.training.weights import TokenWeighting
@@ -162,7 +162,7 @@ class Loop(Resumable):
         if self.recipe.kl_coef:
             rollout.reference_BT = self._score_reference(rollout)
         if self.vllm is not None:
-            self._correct_sampler(rollout)
+            self.note_all(correct_sampler(rollout, self.rollout_settings, self.sizes.dtype, self.rollout))
         rollout.advantages = self.estimator(rollout, responses, self)
         if old is not None and old.credit_BT is not None:
             rollout.advantages = credited(rollout.advantages, self._credit_of(old))
@@ -211,6 +211,7 @@ class Loop(Resumable):
         own = self.generate_own(list(islice(cycle(rows), each * count))[start : start + each], key)
         groups = own
         if count > 1:
+            launched().meet(f"sampling for rollout {key.partition(':')[0]}", PATIENCE_IN_TRAINING)
             own = [replace(group, process=process) for group in own]
             groups = gather_object([group.without_media() for group in own])
             groups[start : start + each] = own
@@ -313,22 +314,6 @@ class Loop(Resumable):
             credit_BT = scored.credit_BT()
         self.note_credit()
         return credit_BT
-
-    def _correct_sampler(self, rollout: Rollout) -> None:
-        """Raise, on all processes, unless vLLM samples from the policy; correct for what it rounds otherwise."""
-        old_BT, sampled_BT, mask_BT = rollout.old_BT, rollout.sampled_BT, rollout.mask_BT
-        assert old_BT is not None
-        assert sampled_BT is not None
-        settings = self.rollout_settings
-        require_same_policy(
-            sampled_BT, old_BT, mask_BT, self.sizes.dtype, settings.max_logprob_difference, self.rollout
-        )
-        kind = settings.correction
-        ratio = sampler_correction(old_BT, sampled_BT, mask_BT, "sequence_mask" if kind == "none" else kind)
-        masked, effective = left_by_correction(ratio, mask_BT) if kind != "none" else (0.0, 1.0)
-        rollout.correction = ratio if kind != "none" else None
-        found = sampler_metrics(old_BT, sampled_BT, mask_BT, ratio)
-        self.note_all(found | {"sampling/masked": masked, "sampling/effective_share": effective})
 
     # Loss -------------------------------------------------------------------------------------------------------------
 

@@ -111,7 +111,9 @@ def _answered(
     processes = launched()
     if processes.agree(path.is_file()):
         return processes.agree([GradedAnswer(**row) for row in _read(path)[0]] if processes.is_main else [])
-    answers: list[GradedAnswer] = gather_object(_sampled(rows[processes.index :: processes.count], inputs, pool))
+    own = _sampled(rows[processes.index :: processes.count], inputs, pool)
+    processes.meet("sampling for the pairs")
+    answers: list[GradedAnswer] = gather_object(own)
     if processes.is_main:
         _write(answers, path, {})
     return answers

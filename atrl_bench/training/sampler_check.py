@@ -20,6 +20,10 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from atrl_bench.errors import AtrlBenchError
+from atrl_bench.profiles import Rollouts
+from atrl_bench.training.losses import sampler_correction
+from atrl_bench.training.rollout import Rollout
+from atrl_bench.training.rollout_metrics import sampler_metrics
 
 # The mean difference of a log-probability that rounding may make, by compute type. In float32 on a CPU it is 4e-7,
 # and the faults that were seen make 0.2 and more. What it is in half precision was not measured.
@@ -101,6 +105,23 @@ def require_same_policy(
         next_step=f"{LOCAL}; or, if that is rounding on this device, raise rollouts.max_logprob_difference in a "
         "profile of your own",
     )
+
+
+def correct_sampler(rollout: Rollout, settings: Rollouts, dtype: str, number: int) -> dict[str, float]:
+    """Write down the correction of what vLLM rounds otherwise, if one is wanted; metrics of how far it is.
+
+    Raises, on all processes, unless vLLM samples from the policy.
+    """
+    old_BT, sampled_BT, mask_BT = rollout.old_BT, rollout.sampled_BT, rollout.mask_BT
+    assert old_BT is not None
+    assert sampled_BT is not None
+    require_same_policy(sampled_BT, old_BT, mask_BT, dtype, settings.max_logprob_difference, number)
+    kind = settings.correction
+    ratio = sampler_correction(old_BT, sampled_BT, mask_BT, "sequence_mask" if kind == "none" else kind)
+    masked, effective = left_by_correction(ratio, mask_BT) if kind != "none" else (0.0, 1.0)
+    rollout.correction = ratio if kind != "none" else None
+    found = {"sampling/masked": masked, "sampling/effective_share": effective}
+    return found | sampler_metrics(old_BT, sampled_BT, mask_BT, ratio)
 
 
 def agree(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> bool:

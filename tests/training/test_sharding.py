@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from transformers import PreTrainedModel
 
 from atrl_bench.engines.processes import Processes
 from atrl_bench.errors import InvalidFileError
@@ -65,3 +66,17 @@ def test_one_process_of_each_machine_reads_a_model_that_is_shared(monkeypatch):
     monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "True")
     assert reads_weights(first)
     assert not reads_weights(second)
+
+
+def test_no_model_of_a_training_is_dispatched_over_devices(make_trainer, monkeypatch):
+    """A reference with `device_map="auto"`, as TRL loads it, is spread over all GPUs, and fails where it is sharded."""
+    devices, from_pretrained = [], PreTrainedModel.from_pretrained.__func__
+
+    def recorded(cls, *arguments, **options):
+        devices.append(options.get("device_map"))
+        return from_pretrained(cls, *arguments, **options)
+
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", classmethod(recorded))
+    trainer = make_trainer("grpo")
+    assert trainer.ref_model is not None
+    assert devices == [None, None], "the policy and its reference"
