@@ -20,7 +20,7 @@ from typing import Any, Literal
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import PluginError
 
-Group = Literal["rules", "tasks", "recipes", "tables"]
+Group = Literal["rules", "tasks", "recipes", "tables", "rewards"]
 
 
 @cache  # the metadata of every installed package is read: once for all groups

@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr, field_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.resources import folder
-from atrl_bench.settings import Settings, read_settings
+from atrl_bench.settings import MAX_BASES, Settings, merged, read_mapping, read_settings
 
 
 class TrainingSizes(Settings):
@@ -158,14 +158,26 @@ def list_profiles() -> list[str]:
     return sorted(path.stem for path in (folder("recipes") / "profiles").glob("*.yaml"))
 
 
-def load_profile(name: str) -> Profile:
-    """The profile called `name`, or that of a YAML file of the user's own, which has another name."""
+def load_profile(name: str, *, num_bases: int = 0) -> Profile:
+    """The profile called `name`, or that of a YAML file of the user's own, which has another name.
+
+    Such a file may name the profile that it starts from, `base: paper`, and hold only what differs.
+    """
     path = folder("recipes") / "profiles" / f"{name}.yaml"
     if path.is_file():
         return read_settings(path, Profile)
     if not name.endswith((".yaml", ".yml")):
         raise UnknownNameError("profile", name, list_profiles())
-    profile = read_settings(Path(name), Profile)
+    content = read_mapping(Path(name))
+    if "base" in content:
+        if num_bases == MAX_BASES:
+            raise InvalidFileError(f"{name} starts from itself.", next_step=f"correct base: in {name}")
+        start = str(content.pop("base"))
+        shipped = start if start in list_profiles() else str(Path(name).parent / start)
+        base = load_profile(shipped, num_bases=num_bases + 1)
+        own = {"name": Path(name).stem, "title": f"profile {base.name} with changes"}
+        content = merged(base.model_dump() | own, content)
+    profile = read_settings(Path(name), Profile, content)
     if profile.name in list_profiles() or not re.fullmatch(r"[\w.-]+", profile.name):
         raise InvalidFileError(
             f"{name}: {profile.name!r} cannot be the name of a profile of your own.",

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from atrl_bench.errors import InvalidFileError
 
+MAX_BASES = 8  # a chain of files that start from one another and is longer is a circle
 MAX_CHARS = 10_000  # libyaml's half of the reader recurses in C: a file of nothing but brackets would end the process
 
 
@@ -23,9 +24,12 @@ class Settings(BaseModel):
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 
-def read_settings(path: Path, kind: type[SettingsT], **extra: Any) -> SettingsT:
-    """The YAML file at `path` as a `kind`; an `InvalidFileError` names file, line and field."""
-    content = read_mapping(path)
+def read_settings(path: Path, kind: type[SettingsT], content: dict[str, Any] | None = None, **extra: Any) -> SettingsT:
+    """The YAML file at `path` as a `kind`; an `InvalidFileError` names file, line and field.
+
+    `content`: what it says with the file that it starts from.
+    """
+    content = read_mapping(path) if content is None else content
     try:
         return kind.model_validate({**content, **extra})
     except ValidationError as error:
@@ -51,6 +55,16 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise InvalidFileError(f"{path} is not a YAML mapping.", next_step=f"edit {path}")
     return content
+
+
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The base with these changes; in a field of fields only those that differ are given."""
+    both = {name: merged(base[name], value) for name, value in changes.items() if _are_mappings(base.get(name), value)}
+    return base | changes | both
+
+
+def _are_mappings(*values: Any) -> bool:
+    return all(isinstance(value, dict) for value in values)
 
 
 def line_of(text: str, location: tuple[int | str, ...]) -> int:

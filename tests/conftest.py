@@ -109,15 +109,6 @@ class Checkout:
     def write(self, path: str, text: str) -> None:
         (self.root / path).write_text(text, encoding="utf-8")
 
-    def patch(self, path: str, change: str) -> None:
-        """Apply a piece of a diff, whose unchanged lines have to be there, once."""
-        lines = change.splitlines(keepends=True)
-        before = "".join(line[1:] for line in lines if line[0] == " ")
-        after = "".join(line[1:] for line in lines)
-        text = self.read(path)
-        assert text.count(before) == 1, before
-        self.write(path, text.replace(before, after))
-
     def python(self, *arguments: str) -> str:
         """Return what a Python command prints that imports the copy; it must succeed."""
         done = self._run(*arguments)

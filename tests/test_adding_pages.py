@@ -92,20 +92,16 @@ def test_a_table_is_a_yaml_file_and_printed_scores_a_csv_file(checkout):
 
 
 @pytest.mark.slow
-def test_a_reward_is_a_class_a_line_in_the_registry_and_a_recipe(checkout):
-    (code,), changes = blocks("adding_a_reward.md", "python"), blocks("adding_a_reward.md", "diff")
-    (recipe,) = blocks("adding_a_reward.md", "yaml")
-    checkout.write("atrl_bench/training/rewards/brief.py", code)
-    for change in changes:
-        checkout.patch("atrl_bench/training/rewards/registry.py", change)
-    checkout.write("recipes/grpo_brief.yaml", recipe)
-    train = ("train", "grpo_brief", "--credit", "atrl", "--profile", "smoke")
-    assert "+0.5 correct" in checkout.run(*train, "--dry-run")
-    assert "checkpoints/" in checkout.run(*train)
-    program = (
-        "from atrl_bench.grading.grade import GradingPool; from atrl_bench.training.rewards.brief import BriefReward\n"
-        "texts = [r'\\boxed{5}', 'so ' * 20 + r'\\boxed{5}', r'\\boxed{6}']\n"
-        "with GradingPool() as pool:\n"
-        "    print(BriefReward(pool)([[{'content': t}] for t in texts], answer=['5'] * 3))\n"
-    )
-    assert "[1.0, 0.5, -1.0]" in checkout.python("-c", program)
+def test_data_reward_and_sizes_of_ones_own_are_files_that_three_commands_name(checkout):
+    make, reward = blocks("own.md", "python")
+    profile, recipe = blocks("own.md", "yaml")
+    (commands,) = blocks("own.md", "bash")
+    checkout.python("-c", make)
+    for name, text in {"mine.py": reward, "longer.yaml": profile, "mine_grpo.yaml": recipe}.items():
+        (checkout.folder / "DATA" / name).write_text(text, encoding="utf-8")
+    train, signal, by_recipe = (line.split()[1:] for line in commands.replace("\\\n", "").splitlines())
+    trained = checkout.run(*train)
+    assert "rewards/brief/mean" in trained
+    assert "credit/" in trained
+    assert re.search(r"atrl +", checkout.run(*signal))
+    assert "rewards/brief/mean" in checkout.run(*by_recipe)

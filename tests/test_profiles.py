@@ -103,3 +103,20 @@ def test_a_file_that_cannot_be_read_is_an_invalid_file(tmp_path, content):
         path.write_bytes(content)
     with pytest.raises(InvalidFileError, match=r"mine\.yaml cannot be read"):
         load_profile(str(path))
+
+
+def test_a_profile_of_a_few_lines_starts_from_another_and_says_what_differs(tmp_path):
+    (tmp_path / "warm.yaml").write_text("base: paper\nevaluation:\n  temperature: 0.7\n")
+    warm, paper = load_profile(str(tmp_path / "warm.yaml")), load_profile("paper")
+    assert (warm.name, warm.title, warm.evaluation.temperature) == ("warm", "profile paper with changes", 0.7)
+    assert warm.training == paper.training
+    assert warm.evaluation == paper.evaluation.model_copy(update={"temperature": 0.7})
+    (tmp_path / "warmer.yaml").write_text("base: warm.yaml\nname: hot\nevaluation: {num_repeats: 2}\n")
+    hot = load_profile(str(tmp_path / "warmer.yaml"))
+    assert (hot.name, hot.evaluation.temperature, hot.evaluation.num_repeats) == ("hot", 0.7, 2)
+    (tmp_path / "warmer.yaml").write_text("base: warmer.yaml\n")
+    with pytest.raises(InvalidFileError, match="starts from itself"):
+        load_profile(str(tmp_path / "warmer.yaml"))
+    (tmp_path / "warm.yaml").write_text("base: paper\nevaluation:\n  temprature: 0.7\n")
+    with pytest.raises(InvalidFileError, match=r"warm.yaml:3: field 'evaluation.temprature'"):
+        load_profile(str(tmp_path / "warm.yaml"))

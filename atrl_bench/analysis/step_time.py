@@ -22,7 +22,6 @@ from atrl_bench.mini import BASE
 from atrl_bench.mini.world import write_world
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.profiles import Profile, load_profile
-from atrl_bench.training.advantages import GroupRelative
 from atrl_bench.training.clock import PhaseClock, wall_seconds
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.order import problem_order
@@ -156,12 +155,6 @@ def _prepared(trainer: Loop, now: Callable[[], float]) -> StepClock:
     return clock
 
 
-class EveryGroup(GroupRelative):
-    """Advantages of the group, and a credit for every one: random weights answer all wrong, none would have any."""
-
-    every_group = True
-
-
 @contextmanager
 def _trainer(
     run_dir: Path, recipe_name: str, credit: str, profile: Profile, shape: Shape | None, data_dir: Path
@@ -187,5 +180,5 @@ def _trainer(
     prefer_flash_attention(model, shape.dtype)
     data = load_training_data(recipe.data, data_dir)
     with build(TrainerInputs(recipe, profile, run_dir, model, processor_for(shape), data, seed=0)) as trainer:
-        trainer.estimator = EveryGroup()
+        trainer.estimator.every_group = True  # random weights answer all wrong: no group would have a credit
         yield trainer

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.price import Price
     from atrl_bench.experiments.run_dir import RunDir
 
+DATA_HELP = "training set, or your own: a .parquet, .jsonl or .json file, or a folder; default: the recipe's"
+COLUMNS_HELP = "what its columns are called: question=prompt,answer=gold,image=picture,video=clip"
 TRAINING = (
     *("profile", "rollouts", "seed", "out", "data_dir", "gpus", "processes"),
     *("checkpoints", "report_to", "dry_run", "yes", "as_json"),
@@ -31,6 +33,8 @@ def train(
         ),
     ],
     credit: Annotated[str | None, Option(help="a credit rule of `atrl-bench list rules`")] = None,
+    data: Annotated[str | None, Option(help=DATA_HELP)] = None,
+    columns: Annotated[str | None, Option(help=COLUMNS_HELP)] = None,
     set_: Annotated[list[str] | None, Option("--set", help="field=value of the recipe; repeatable")] = None,
     model: Annotated[str | None, Option(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
 ) -> None:
@@ -38,12 +42,13 @@ def train(
 
     The same command again resumes.
     """
+    from atrl_bench.data.own import with_columns
     from atrl_bench.experiments import cost, memory_check, price, train_command
     from atrl_bench.lab import bases
     from atrl_bench.training.describe import resolved_arguments
     from atrl_bench.training.recipe import load_recipe
 
-    overrides = train_command.recipe_overrides(set_ or [], credit=credit)
+    overrides = train_command.recipe_overrides(set_ or [], credit=credit, data=with_columns(data, columns))
 
     def price_in(run_dir: RunDir) -> Price:
         return price.price_of_trainings(recipe, [load_recipe(recipe, **overrides)], run_dir, options.seed)
@@ -75,16 +80,20 @@ def train(
 def sweep(
     options: Options,
     name: Annotated[str, Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
+    data: Annotated[str | None, Option(help=DATA_HELP)] = None,
+    columns: Annotated[str | None, Option(help=COLUMNS_HELP)] = None,
     set_: Annotated[list[str] | None, Option("--set", help="field=value of every point; repeatable")] = None,
 ) -> None:
     """Train every point of a sweep over a recipe's fields.
 
     The same command again resumes; points that are trained already are not trained twice.
     """
+    from atrl_bench.data.own import with_columns
     from atrl_bench.experiments import memory_check, price, train_command
     from atrl_bench.experiments.sweep import expand, load_sweep
 
-    recipes = expand(load_sweep(name), **train_command.recipe_overrides(set_ or []))
+    overrides = train_command.recipe_overrides(set_ or [], data=with_columns(data, columns))
+    recipes = expand(load_sweep(name), **overrides)
 
     def price_in(run_dir: RunDir) -> Price:
         return price.price_of_trainings(name, recipes, run_dir, options.seed)
@@ -130,7 +139,8 @@ def signal(
         str,
         Option(help="whose training set and loss; without its KL term", autocompletion=complete_recipes),
     ] = "grpo",
-    data: Annotated[str | None, Option(help="training set; default: the recipe's")] = None,
+    data: Annotated[str | None, Option(help=DATA_HELP)] = None,
+    columns: Annotated[str | None, Option(help=COLUMNS_HELP)] = None,
     rules: Annotated[
         str | None, Option(help="credit rules, separated by commas; atrl:partitions=4 for a setting")
     ] = None,
@@ -143,6 +153,7 @@ def signal(
     By how much a rule multiplies the batch, what one step along it gains on other problems, how often its credit agrees
     with itself. Read the first two together.
     """
+    from atrl_bench.data.own import with_columns
     from atrl_bench.lab.signal.price import signal_price
     from atrl_bench.lab.signal.request import signal_request
 
@@ -151,7 +162,7 @@ def signal(
         run_dir,
         model,
         recipe=recipe,
-        data=data,
+        data=with_columns(data, columns),
         rules=names_of(rules),
         prompts=prompts,
         held_out=held_out,

@@ -39,7 +39,7 @@ class Dataset:
     subset: str | None = None  # of a repository that has several
     splits: tuple[str, ...] = ("train",)  # how the names of its tables begin; the first that is there is read
     publication: Publication = IN_TABLES
-    file: Path | None = None  # all of it, where a user names one
+    file: Path | None = None  # all of it, or the folder of its tables, where a user names one
     media: str = "images"  # what a row shows: images, none, video, or "images and video"
     max_hashed_bytes: float = math.inf  # of images and videos beside its tables: of more the sizes count
 
@@ -80,7 +80,7 @@ def table_files(dataset: Dataset, data_dir: Path | None) -> list[Path]:
 def is_here(dataset: Dataset, data_dir: Path | None) -> bool:
     """Whether its rows, and the images and videos beside them, are on this machine."""
     if data_dir is None and (dataset.hub_id is None or dataset.names_files) and not is_laid_out(dataset):
-        return dataset.file is not None and dataset.file.is_file()
+        return dataset.file is not None and dataset.file.exists()
     if data_dir is None and dataset.hub_id is not None and not dataset.repository.folder.is_dir():
         return False  # nothing of it was ever fetched: no reason to ask the hub
     try:
@@ -94,13 +94,13 @@ def is_here(dataset: Dataset, data_dir: Path | None) -> bool:
 def root_of(dataset: Dataset, data_dir: Path | None) -> Path:
     """The folder below which its rows name their files."""
     if dataset.file is not None:
-        return dataset.file.parent
+        return dataset.file if dataset.file.is_dir() else dataset.file.parent
     return laid_out_folder(dataset) if data_dir is None else data_dir / dataset.folder
 
 
 def media_folder(dataset: Dataset, data_dir: Path | None) -> Path:
     """The folder in which its images and videos lie as its rows name them."""
-    if data_dir is None and not is_laid_out(dataset):
+    if data_dir is None and dataset.file is None and not is_laid_out(dataset):
         raise _not_fetched(dataset)
     return root_of(dataset, data_dir)
 
@@ -124,7 +124,7 @@ def media_files(dataset: Dataset, data_dir: Path | None) -> dict[str, Path]:
 def located(dataset: Dataset, data_dir: Path | None) -> tuple[Source, list[str]]:
     """Where the tables are, and their names there: those that the publisher names, else those of the split."""
     if dataset.file is not None:
-        return Folder(dataset.file.parent), [dataset.file.name]
+        return Folder(root_of(dataset, None)), list(dataset.publication.tables)
     source, named = _source(dataset, data_dir), dataset.publication.tables
     found = [source.match(pattern) for pattern in named]
     names = [name for matches in found for name in matches if name not in dataset.extras]

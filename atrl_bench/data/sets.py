@@ -4,33 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from atrl_bench.data.dataset import IN_TABLES, Dataset
+from atrl_bench.data.own import is_own, own_fields
 from atrl_bench.data.published import Publication
-from atrl_bench.errors import MissingDataError, UnknownNameError
-
-PAIRS_SUFFIX = ".parquet"  # a training set whose name ends so is a file of preference pairs
+from atrl_bench.errors import UnknownNameError
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSet(Dataset):
     """A dataset to learn from, and what its columns are called."""
 
+    question: tuple[str, ...] = ("problem", "question", "prompt")  # the same set is published with any of them
     answer: str = "answer"
+    images: tuple[str, ...] = ("images", "image")
+    videos: str = ""
     problem_id: str | None = None
     rejected: str = ""  # the column of the worse response, in a file of pairs
-    media_column: str = ""  # with the paths of images or videos, for a set that does not embed them
+    media_columns: tuple[str, ...] = ()  # with the paths of images or videos, for a set that does not embed them
+    takes_text: bool = False  # rows without an image or a video are trained on
     response_tokens: int = 0  # a response to its problems may have so many, whatever the profile says
     max_hashed_bytes: float = 1 << 30  # Video-R1 has hundreds of gigabytes
 
     @property
     def names_files(self) -> bool:
-        return bool(self.media_column)
+        return bool(self.media_columns)
 
     def files_of(self, row: Mapping[str, Any]) -> Sequence[str]:
-        return file_names(row.get(self.media_column))
+        return [name for column in self.media_columns for name in file_names(row.get(column))]
 
     @property
     def key_step_file(self) -> str:
@@ -71,7 +73,7 @@ def _video_r1(name: str, table: str, num_rows: int) -> TrainingSet:
         splits=(table,),
         answer="solution",
         problem_id="problem_id",
-        media_column="path",
+        media_columns=("path",),
     )
 
 
@@ -84,7 +86,7 @@ _ON_HUB = (
         Publication(archives=("images.zip",)),
         splits=("39Krelease", "train"),
         problem_id="qid",
-        media_column="image",
+        media_columns=("image",),
     ),
     _on_hub("geometry3k", "hiyouga/geometry3k", 2_101),
     _on_hub("geoqa_8k", "leonardPKU/GEOQA_R1V_Train_8K", 8_000, answer="solution"),
@@ -97,7 +99,7 @@ _ON_HUB = (
         10_000,
         Publication(tables=("*.json*",), archives=("*.zip", "*.tar", "*.tar.gz")),
         answer="solution",
-        media_column="image_path",
+        media_columns=("image_path",),
     ),
 )
 TRAINING_SETS = {described.name: described for described in _ON_HUB}
@@ -116,32 +118,15 @@ GENERATED_SETS = {
 ALL_SETS = TRAINING_SETS | GENERATED_SETS
 
 
+def is_set(name: str) -> bool:
+    """Whether this names a training set: one that is known here, or the user's own by its path."""
+    return name in ALL_SETS or is_own(name)
+
+
 def find_set(name: str) -> TrainingSet:
-    """The training set called `name`, or that of a file of preference pairs."""
-    if name.endswith(PAIRS_SUFFIX):
-        return _pairs(Path(name))
+    """The training set called `name`, or the user's own at this path."""
+    if name not in ALL_SETS and is_own(name):
+        return TrainingSet(**own_fields(name))
     if name not in ALL_SETS:
         raise UnknownNameError("training set", name, ALL_SETS)
     return ALL_SETS[name]
-
-
-def _pairs(path: Path) -> TrainingSet:
-    import pyarrow.parquet
-
-    if not path.is_file():
-        raise MissingDataError(
-            f"There is no file {path}.",
-            why="`data` that ends in .parquet is a file of pairs: prompt, images, chosen, rejected.",
-            next_step="name a file on this machine",
-        )
-    num_rows = pyarrow.parquet.read_metadata(path).num_rows
-    return TrainingSet(
-        name=str(path),
-        title=str(path),
-        folder=str(path),
-        hub_id=None,
-        num_rows=num_rows,
-        file=path,
-        answer="chosen",
-        rejected="rejected",
-    )

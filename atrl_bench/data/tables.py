@@ -79,7 +79,18 @@ def _read_json(path: Path) -> Any:
     with reading(path):
         text = path.read_text(encoding="utf-8")
         rows = [json.loads(line) for line in text.splitlines() if line] if path.suffix == ".jsonl" else json.loads(text)
-        return pyarrow.Table.from_pylist(rows)
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pyarrow.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def _column(cells: list[Any]) -> Any:
+    """The cells as a column; as JSON where they are no values of one type, as turns of text and of parts."""
+    import pyarrow
+
+    try:
+        return pyarrow.array(cells)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
+        return pyarrow.array([json.dumps(cell) for cell in cells])
 
 
 def _opened(path: Path) -> Any:

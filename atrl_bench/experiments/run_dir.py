@@ -143,6 +143,8 @@ class RunDir:
 
     def data_dir(self, folder: str) -> Path | None:
         """The data folder that has dataset `folder`: the user's, the generated one; None stands for the hub."""
+        if Path(folder).is_absolute():  # the user's own
+            return None
         if folder in CODE_WORDS:
             return write_world(self.root / "data", self.profile, [folder])
         return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)

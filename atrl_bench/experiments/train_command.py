@@ -56,8 +56,10 @@ class TrainedSweep(Record):
         yield Rows(rows, ("", "first", "last", "accuracy of the first and last rollouts"), right=(1, 2), indent=0)
 
 
-def recipe_overrides(assignments: Sequence[str], *, credit: str | None = None) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def recipe_overrides(
+    assignments: Sequence[str], *, credit: str | None = None, data: str | None = None
+) -> dict[str, Any]:
+    fields: dict[str, Any] = {} if data is None else {"data": data}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:

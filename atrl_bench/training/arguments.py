@@ -14,7 +14,7 @@ from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
-from atrl_bench.training.rewards.registry import ANSWER_REWARDS
+from atrl_bench.training.rewards.registry import answer_reward, names
 from atrl_bench.training.rollout_engine import correction_arguments, uses_vllm
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
@@ -120,8 +120,8 @@ def reward_weights(recipe: RolloutRecipe) -> list[float] | None:
     if (step_rewards := recipe.step_rewards) is None:
         return None
     # From -1 to +1 is two; whatever is punished on that scale is halved with it.
-    right = 1 / (1 - ANSWER_REWARDS[recipe.rewards].lowest)
-    usual = [right] * (1 if recipe.overlong_cache_fraction is None else 2)
+    right = 1 / (1 - answer_reward(recipe.rewards).lowest)
+    usual = [right] * (1 if recipe.overlong_cache_fraction is None else 2) + [1.0] * (len(names(recipe.rewards)) - 1)
     others = [1.0] * (bool(recipe.format_reward) + 2 * (recipe.temporal is not None))
     return [*usual, *others, step_rewards.key_steps, step_rewards.validity]
 

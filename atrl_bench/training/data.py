@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +25,6 @@ from atrl_bench.errors import MissingDataError, reason_of
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
 from atrl_bench.training.problem import (
-    QUESTION_COLUMNS,
     TrainingProblem,
     image_columns,
     image_size,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 MAX_BAD_FRACTION = 0.01
 NOT_BAD = ("no image", "no answer", "more marks than images")  # why a sound set may have rows that are not trained on
 MAX_REASONS = 6  # that an error lists
+NOWHERE: Mapping[str, int] = {}
 # What a reward may ask of a problem, or a weighting be checked by.
 REWARD_COLUMNS = ("answer", "truth", "kind", "process", "key_steps", "section_marks")
 
@@ -80,7 +80,8 @@ class TrainingData:
                 continue
             template = choose_template(run_seed, problem.problem_id)
             return {
-                "prompt": [{"role": "user", "content": problem.content(template)}],
+                **problem.columns,
+                "prompt": problem.messages(template),
                 "images": images,
                 "videos": videos,
                 "choices": list(problem.choices),
@@ -108,14 +109,16 @@ class TrainingData:
         longest = max(range(len(TEMPLATES)), key=lambda template: len(TEMPLATES[template]))
         texts = []
         for problem in self.problems:
-            message = [{"role": "user", "content": problem.content(longest)}]
-            texts.append(processor.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+            texts.append(
+                processor.apply_chat_template(problem.messages(longest), tokenize=False, add_generation_prompt=True)
+            )
         kept = []
         token_ids = processor.tokenizer(texts)["input_ids"]
         for problem, ids in zip(self.problems, token_ids, strict=True):
             sizes = [image_size(image) for image in problem.images]
             # Each placeholder in the text becomes as many tokens as its image or video has.
-            num_visual = sum(processor._get_num_multimodal_tokens(image_sizes=sizes)["num_image_tokens"])
+            counted = processor._get_num_multimodal_tokens(image_sizes=sizes) if sizes else {"num_image_tokens": []}
+            num_visual = sum(counted["num_image_tokens"])
             num_visual += len(problem.videos) * self._most_video_tokens()
             if len(ids) - len(sizes) - len(problem.videos) + num_visual <= max_prompt_tokens:
                 kept.append(problem)
@@ -155,43 +158,55 @@ def stream_problems(name: str, data_dir: Path | None) -> Iterator[TrainingProble
 def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
     """The rows of training set `name`, from `<data_dir>/<name>/train*.parquet` or, without one, from the hub.
 
-    A name that ends in `.parquet` is a file of preference pairs: prompt, images, chosen, rejected.
+    A path is the user's own set, or a file of preference pairs: prompt, images, chosen, rejected.
     """
     described = find_set(name)
+    data_dir = None if described.file is not None else data_dir
     root, table = root_of(described, data_dir), read_tables(table_files(described, data_dir))
     _check_columns(described, table.column_names)
     problems, left_out = [], Counter[str]()
+    first: dict[str, int] = {}  # the first row that is left out for each reason
     rows = (row for batch in table.to_batches(max_chunksize=256) for row in batch.to_pylist())
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
         from PIL import Image
 
         # A picture that claims to be enormous is refused, not decoded.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for problem, reason in pool.map(partial(_usable, described, root), range(table.num_rows), rows):
+        found = pool.map(partial(_usable, described, root), range(table.num_rows), rows)
+        for number, (problem, reason) in enumerate(found, start=1):
             if problem is None:
                 left_out[reason] += 1
+                first.setdefault(reason, number)
             else:
                 problems.append(problem)
     if extracted := read_key_step_file(root / described.key_step_file):
         problems = [replace(problem, key_steps=extracted.get(problem.problem_id, ())) for problem in problems]
-    _require_usable(described, root, table.num_rows, left_out)
+    _require_usable(described, root, table.num_rows, left_out, first)
     return TrainingData(name, problems, dict(left_out))
 
 
-def _require_usable(described: TrainingSet, root: Path, num_rows: int, left_out: Counter[str]) -> None:
+def _require_usable(
+    described: TrainingSet, root: Path, num_rows: int, left_out: Counter[str], first: Mapping[str, int] = NOWHERE
+) -> None:
+    """Raise if too many rows cannot be used; `first` is the number of the first row for each reason."""
     num_bad = sum(count for reason, count in left_out.items() if reason not in NOT_BAD)
     if left_out.total() == num_rows or num_bad > MAX_BAD_FRACTION * num_rows:
         unpack = how_to_unpack(described, root) if left_out["no such file"] else None
         raise MissingDataError(
             f"{left_out.total()} of {num_rows} rows of {described.name} cannot be used.",
-            why=", ".join(f"{count} {reason}" for reason, count in left_out.most_common(MAX_REASONS)),
-            next_step=unpack or "fetch the data set again",
+            why=", ".join(
+                f"{count} {reason}" + (f" (the first is row {first[reason]})" if reason in first else "")
+                for reason, count in left_out.most_common(MAX_REASONS)
+            ),
+            next_step=unpack
+            or ("mend these rows, or leave them out" if described.file else "fetch the data set again"),
         )
 
 
 def _check_columns(described: TrainingSet, column_names: Sequence[str]) -> None:
     answers = ((described.answer,), (described.rejected or described.answer,))
-    for columns in (QUESTION_COLUMNS, image_columns(described), *answers):
+    shown = () if described.takes_text else (image_columns(described),)
+    for columns in (described.question, *shown, *answers):
         if not set(columns) & set(column_names):
             raise MissingDataError(
                 f"Training set {described.name} has no column {' or '.join(columns)}.",
@@ -202,7 +217,7 @@ def _check_columns(described: TrainingSet, column_names: Sequence[str]) -> None:
 def _usable(described: TrainingSet, root: Path, index: int, row: dict[str, Any]) -> tuple[TrainingProblem | None, str]:
     """The problem of a row, or None and why there is none that can be used."""
     problem, reason = _read(described, root, index, row)
-    reason = reason if problem is None else _why_unusable(problem)
+    reason = reason if problem is None else _why_unusable(problem, takes_text=described.takes_text)
     return (None, reason) if reason else (problem, "")
 
 
@@ -215,10 +230,9 @@ def _read(described: TrainingSet, root: Path, index: int, row: dict[str, Any]) -
         return None, f"no row of this set ({reason_of(error)})"
 
 
-def _why_unusable(problem: TrainingProblem) -> str:
-    if not problem.images and not problem.videos:
-        # Mixed batches of text and images are refused by some processors, and text has no visual credit.
-        return "no image"
+def _why_unusable(problem: TrainingProblem, *, takes_text: bool) -> str:
+    if not problem.images and not problem.videos and not takes_text:
+        return "no image"  # of published sets, whose few rows of text have no visual credit
     if any(num_marks(problem.question, kind) > count for kind, count in problem.num_media.items()):
         return "more marks than images"
     if not problem.answer:

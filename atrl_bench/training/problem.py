@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.layout import own_file
-from atrl_bench.data.sets import TrainingSet, as_list
+from atrl_bench.data.own import answer_of, question_of, system_of
+from atrl_bench.data.sets import TrainingSet, as_list, file_names
 from atrl_bench.models.templates import render, with_choices
 from atrl_bench.training.rewards.steps import OFFICIAL, KeyStep, SectionMarks, final_answer, read_key_steps, read_marks
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# The same set is published with the one or the other name.
-QUESTION_COLUMNS = ("problem", "question", "prompt")
-IMAGE_COLUMNS = ("images", "image")
 KINDS = ("image", "video")
+PLAIN = (str, int, float, bool, list)  # what a reward may be handed of a row
 MARK = re.compile(rf"<({'|'.join(KINDS)})>")
 OPENING_MARKS = re.compile(rf"\A(?:\s*{MARK.pattern})+")
 THINK_TAGS = re.compile(r"</?think>")
@@ -41,6 +41,8 @@ class TrainingProblem:
     process: str = ""  # the reasoning to imitate, where the set has one
     key_steps: tuple[KeyStep, ...] = ()  # what a chain has to mention, where the set says so
     section_marks: SectionMarks = OFFICIAL  # what opens the sections of such a chain
+    system: str = ""  # what the conversation begins with
+    columns: Mapping[str, Any] = field(default_factory=dict)  # of a user's own set, for a user's own reward
     chosen: str | None = None  # the better response and the worse one, in a file of pairs
     rejected: str | None = None
 
@@ -55,6 +57,11 @@ class TrainingProblem:
         """The images as the cells of a `datasets` Image column."""
         return [{"path": str(image)} if isinstance(image, Path) else {"bytes": image} for image in self.images]
 
+    def messages(self, template: int) -> list[dict[str, Any]]:
+        """The prompt: what the set's own conversation begins with, then the user's turn."""
+        begin = [{"role": "system", "content": [{"type": "text", "text": self.system}]}] if self.system else []
+        return [*begin, {"role": "user", "content": self.content(template)}]
+
     def content(self, template: int) -> list[dict[str, Any]]:
         """The user's turn: the question in this template, images and videos where it marks them or before it.
 
@@ -67,11 +74,11 @@ class TrainingProblem:
 
 def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path) -> TrainingProblem:
     """Row `index` of a training set whose images and videos, where they are files, lie below `root`."""
-    question = next(row[column] for column in QUESTION_COLUMNS if column in row)
-    question = without_opening_marks(str(question or ""))
+    asked = next(row[column] for column in described.question if column in row)
+    question = without_opening_marks(question_of(asked))
     choices = tuple(re.sub(r"^[A-P]\.\s*", "", option) for option in row.get("options") or ())
     images, videos = _media(described, row, root)
-    solution, marks = str(row[described.answer] or ""), read_marks(row.get("section_marks"))
+    solution, marks = answer_of(row[described.answer]), read_marks(row.get("section_marks"))
     return TrainingProblem(
         problem_id=str(row.get(str(described.problem_id), index)),
         question=with_choices(question, choices) if choices else question,
@@ -84,9 +91,17 @@ def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: 
         process=row.get("process") or (solution if marks.answer in solution else ""),
         key_steps=read_key_steps(row.get("key_steps")),
         section_marks=marks,
+        system=system_of(asked),
+        columns=_columns(described, row) if described.takes_text else {},
         chosen=str(row[described.answer]) if described.rejected else None,
         rejected=str(row[described.rejected]) if described.rejected else None,
     )
+
+
+def _columns(described: TrainingSet, row: dict[str, Any]) -> dict[str, Any]:
+    """What a user's own reward is handed of a row by its name: all but what the problem shows."""
+    shown = {*described.images, described.videos}
+    return {name: value for name, value in row.items() if isinstance(value, PLAIN) and name not in shown}
 
 
 def _truth(row: dict[str, Any]) -> TokenTruth | None:
@@ -97,15 +112,16 @@ def _truth(row: dict[str, Any]) -> TokenTruth | None:
 def _media(
     described: TrainingSet, row: dict[str, Any], root: Path
 ) -> tuple[tuple[bytes | Path, ...], tuple[Path, ...]]:
-    if row.get("data_type") == "video" and described.media_column in row:
+    if row.get("data_type") == "video" and described.names_files and not described.takes_text:
         return (), tuple(own_file(root, name) for name in described.files_of(row))
-    columns = image_columns(described)
-    value = next(row[column] for column in columns if column in row)
-    return tuple(_image(image, root) for image in as_list(value)), ()
+    value = next((row[column] for column in image_columns(described) if column in row), None)
+    videos = [own_file(root, name) for name in file_names(row.get(described.videos))]
+    return tuple(_image(image, root) for image in as_list(value)), tuple(videos)
 
 
 def image_columns(described: TrainingSet) -> tuple[str, ...]:
-    return (described.media_column, *IMAGE_COLUMNS) if described.names_files else IMAGE_COLUMNS
+    named = [column for column in described.media_columns if column != described.videos]
+    return (*named, *described.images)
 
 
 def _image(image: Any, root: Path) -> bytes | Path:

@@ -13,16 +13,15 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from atrl_bench.data.sets import ALL_SETS, GENERATED_SETS, PAIRS_SUFFIX
+from atrl_bench.data.own import is_own, resolved
+from atrl_bench.data.sets import ALL_SETS, GENERATED_SETS, find_set
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.plugins import files_of
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, list_profiles
 from atrl_bench.resources import folder
-from atrl_bench.settings import Settings, line_of, read_mapping
-from atrl_bench.training.rewards.registry import ANSWER_REWARDS
-
-MAX_BASES = 8  # a chain longer than this is a circle
-
+from atrl_bench.settings import MAX_BASES, Settings, line_of, read_mapping
+from atrl_bench.training.rewards import registry
+from atrl_bench.training.rewards.registry import answer_reward
 
 Size = float | int | str | list[int] | None
 
@@ -108,9 +107,12 @@ class Recipe(Settings):
     @field_validator("data")
     @classmethod
     def _known_data(cls, value: str) -> str:
-        if value not in (known := ALL_SETS):
-            raise ValueError(f"no training set {value!r}; known: {', '.join(known)}")
-        return value
+        if value in ALL_SETS:
+            return value
+        if not is_own(value):
+            raise ValueError(f"no training set {value!r}; known: {', '.join(ALL_SETS)}, or the path of your own")
+        find_set(value)  # says what is the matter with it
+        return resolved(value)
 
     @field_validator("overrides")
     @classmethod
@@ -163,12 +165,21 @@ class RolloutRecipe(Recipe):
         description="optimiser steps per rollout: strict: one; minibatch4: as many as the profile says, four"
     )
     rewards: str = Field(
-        "accuracy", description="accuracy: +1 or -1 by the grader; typed: 0 to 1 by the problem's sort of answer"
+        "accuracy",
+        description="accuracy: +1 or -1 by the grader; typed: 0 to 1 by the problem's sort of answer; file.py:function "
+        "or package.module:function: your own, as TRL calls it; several with ' + ' between them",
     )
     format_reward: float = Field(0.0, ge=0, description="for a response in <think> and <answer> tags, where right is 1")
     temporal: Temporal | None = None
     critic: CriticSettings | None = None
     credit: CreditChoice
+
+    @field_validator("rewards")
+    @classmethod
+    def _known_rewards(cls, value: str) -> str:
+        for name in registry.names(value):
+            registry.find_reward(name)
+        return registry.resolved(value)
 
     @model_validator(mode="after")
     def _fields_of_the_objective(self) -> Self:
@@ -188,9 +199,7 @@ class RolloutRecipe(Recipe):
             )
         if self.objective == "reinforce" and self.schedule != "strict":
             raise ValueError("objective 'reinforce' has no ratio to correct for older responses: set schedule 'strict'")
-        if self.rewards not in ANSWER_REWARDS:
-            raise ValueError(f"there is no reward {self.rewards!r}: set rewards to one of {', '.join(ANSWER_REWARDS)}")
-        if self.temporal is not None and ANSWER_REWARDS[self.rewards].lowest != 0:
+        if self.temporal is not None and answer_reward(self.rewards).lowest != 0:
             raise ValueError("temporal compares accuracies from 0 to 1: set rewards 'typed'")
         if self.critic is not None and self.critic.kl_in_reward and not self.kl_coef:
             raise ValueError("critic.kl_in_reward needs a kl_coef")
@@ -258,15 +267,10 @@ class PreferenceRecipe(Recipe):
         "start", description="whose attention gives the credit: the base model's, once and for all, or the policy's own"
     )
 
-    @field_validator("data")
-    @classmethod
-    def _known_data(cls, value: str) -> str:
-        return value if value.endswith(PAIRS_SUFFIX) else super()._known_data(value)
-
     @model_validator(mode="after")
     def _pairs_from_somewhere(self) -> Self:
-        if self.data.endswith(PAIRS_SUFFIX) != (self.pairs is None):
-            raise ValueError(f"a training set needs `pairs`, and a file of pairs ({PAIRS_SUFFIX}) does not read it")
+        if bool(find_set(self.data).rejected) != (self.pairs is None):
+            raise ValueError("a training set needs `pairs`, and a file of pairs (chosen, rejected) does not read it")
         if self.credit.rule == "uniform":  # whose recipes are listed without what computes a credit
             return self
         from atrl_bench.credit.rule import needs_of

@@ -17,7 +17,7 @@ from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards import Reward
 from atrl_bench.training.rewards.accuracy import overlong_reward
 from atrl_bench.training.rewards.combined import Rewards
-from atrl_bench.training.rewards.registry import ANSWER_REWARDS
+from atrl_bench.training.rewards.registry import find_reward, names
 from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
 from atrl_bench.training.rewards.temporal import LengthReward, TemporalReward
 from atrl_bench.training.rewards.video_r1 import FormatReward
@@ -59,9 +59,11 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[Loop]:
 def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Reward]:
     """The rewards that a recipe combines: the accuracy, then in the order of `arguments.reward_weights`."""
     recipe, sizes = inputs.recipe, inputs.recipe.sizes(inputs.profile)
-    rewards: list[Reward] = [ANSWER_REWARDS[recipe.rewards].make(pool)]
+    of_answers = [find_reward(name).make(pool) for name in names(recipe.rewards)]
+    rewards: list[Reward] = of_answers[:1]
     if recipe.overlong_cache_fraction is not None:
         rewards.append(overlong_reward(sizes.max_response_tokens, recipe.overlong_cache_fraction))
+    rewards += of_answers[1:]
     if recipe.format_reward:
         rewards.append(FormatReward(recipe.format_reward))
     if (temporal := recipe.temporal) is not None:

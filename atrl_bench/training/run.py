@@ -188,6 +188,7 @@ def load_inputs(
 
     from atrl_bench.models.mrope import put_words_after_videos
 
+    data = load_training_data(recipe.data, data_dir)  # before the model: what is wrong with it is said in seconds
     sizes, base = recipe.sizes(profile), find_model(base_model, download=True).folder
     logging.disable_progress_bar()
     try:
@@ -209,8 +210,7 @@ def load_inputs(
     put_words_after_videos(model)
     prefer_flash_attention(model, sizes.dtype)
     limit_pixels(processor, sizes.min_pixels, sizes.max_pixels, sizes.video_max_pixels)
-    data = load_training_data(recipe.data, data_dir).seen_at(sizes)
-    data = data.without_long_prompts(processor, sizes.max_prompt_tokens)
+    data = data.seen_at(sizes).without_long_prompts(processor, sizes.max_prompt_tokens)
     return TrainerInputs(recipe, profile, folder / "resume", model, processor, data, seed)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from atrl_bench.data.own import is_own, short
 from atrl_bench.plugins import code_of
 from atrl_bench.profiles import Profile
-from atrl_bench.training.recipe import Recipe
+from atrl_bench.training.recipe import Recipe, RolloutRecipe
+from atrl_bench.training.rewards.registry import code_of_rewards, short_names
 from atrl_bench.training.rollout_engine import engine_spec
 
 # Part of every run's key: raise it when the same recipe would give other weights.
@@ -27,10 +29,11 @@ def run_spec(
     `recorded_vllm`: the version that made the numbers of the run folder, for a machine without vLLM.
     """
     credit_code = code_of("rules", recipe.credit.rule) if hasattr(recipe, "credit") else None
+    reward_code = code_of_rewards(recipe.rewards) if isinstance(recipe, RolloutRecipe) else None
     return {
         "kind": "training",
         "version": TRAINING_VERSION,
-        "recipe": recipe.model_dump(mode="json", exclude={"name", "title", "overrides"}),
+        "recipe": _fields(recipe),
         # A size that has a default is younger than stored runs, whose keys do not have it.
         "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)),
         "profile": profile.name,
@@ -40,4 +43,14 @@ def run_spec(
         **engine_spec(recipe, profile, recorded_vllm),
         # Our own rules change with TRAINING_VERSION; those of another package change when they like.
         **({} if credit_code is None else {"credit_code": credit_code}),
+        **({} if reward_code is None else {"reward_code": reward_code}),
     }
+
+
+def _fields(recipe: Recipe) -> dict[str, Any]:
+    fields = recipe.model_dump(mode="json", exclude={"name", "title", "overrides"})
+    # What is the user's own is named by its contents, wherever it lies.
+    own = {"data": short(recipe.data)} if is_own(recipe.data) else {}
+    if isinstance(recipe, RolloutRecipe):
+        own["rewards"] = short_names(recipe.rewards)
+    return fields | own

@@ -107,7 +107,7 @@ def test_no_training_begins_over_archives_that_are_still_packed(name, mini_world
     data_dir = hub_layouts.local_dir(mini_world, ON_HUB[name].folder, tmp_path)
     with pytest.raises(MissingDataError, match=r"rows of \w+ cannot be used") as caught:
         load_training_data(name, data_dir)
-    assert caught.value.why == "64 no such file"
+    assert caught.value.why == "64 no such file (the first is row 1)"
     assert "unpack" in caught.value.next_step
 
 

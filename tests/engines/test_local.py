@@ -71,14 +71,14 @@ def test_whoever_stops_waiting_kills_what_still_runs_and_no_process_of_anyone_el
 
 
 def test_asked_to_stop_it_asks_the_workers_begins_nothing_more_and_keeps_what_was_done():
-    done = []
+    done, before = [], signal.getsignal(signal.SIGTERM)
     threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM)).start()
     results = side_by_side(sleep, [(0, NOTHING), (600, NOTHING), (601, NOTHING)], CPU, 1)
     with pytest.raises(Stopped) as stopped:
         done.extend(iter(partial(next, results), None))
     assert done == [(0, None)]
     assert stopped.value.code == 75
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_an_error_comes_back_as_the_one_it_was_and_says_what_to_do():

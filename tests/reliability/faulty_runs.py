@@ -268,7 +268,7 @@ def main(order: dict) -> None:
 
     import atrl_bench.cli
     import atrl_bench.report.table_run
-    import atrl_bench.training.trainer  # noqa: F401
+    import atrl_bench.training.loop  # noqa: F401
 
     torch.set_num_threads(1)
     root, rng = Path(order["root"]), random.Random(order["seed"])

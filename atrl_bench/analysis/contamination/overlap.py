@@ -14,7 +14,7 @@ from atrl_bench.analysis.contamination import similarity
 from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, ProblemIndex, Tally
 from atrl_bench.analysis.contamination.similarity import read_picture, read_text
 from atrl_bench.data.dataset import data_digest
-from atrl_bench.data.sets import ALL_SETS, find_set
+from atrl_bench.data.sets import ALL_SETS, find_set, is_set
 from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation.data import load_rows, read_problems
@@ -146,7 +146,7 @@ def overlap(
 
 
 def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
-    if train not in ALL_SETS:
+    if not is_set(train):
         return _task_items(find_task(train), run_dir)
 
     def read(problem: TrainingProblem) -> tuple[Item, int]:
@@ -230,7 +230,7 @@ def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
 
 
 def _train_digest(train: str, run_dir: RunDir) -> str:
-    if train in ALL_SETS:
+    if is_set(train):
         return data_digest(find_set(train), run_dir.data_dir(find_set(train).folder))
     known = {info.name: info for info in list_tasks()}
     if train not in known:

@@ -38,7 +38,8 @@ class Rewards:
         """rewards_RF; NaN where one has nothing to say. Each is given the columns of the examples as keywords."""
         size = len(completions) // len(examples_P)
         repeated = [example for example in examples_P for _ in range(size)]
-        columns = {name: [example[name] for example in repeated] for name in repeated[0] if name != "prompt"}
+        names = dict.fromkeys(name for example in examples_P for name in example if name != "prompt")
+        columns = {name: [example.get(name) for example in repeated] for name in names}
         columns["prompts"] = [messages for messages in messages_P for _ in range(size)]
         given: dict[str, Any] = {"completions": completions, "completion_ids": token_ids, "log_metric": log_metric}
         rewards = [function(**columns, **given) for function in self.functions]

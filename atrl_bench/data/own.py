@@ -1,0 +1,216 @@
+"""A training set of the user's own: a file or a folder, named by its path, with columns by their usual names.
+
+    mine.parquet, mine.jsonl, mine.json, a folder with one of these or with train*.parquet
+    mine.jsonl?question=prompt&answer=gold     what other columns are called
+
+A row has a question and an answer, and may have images (embedded, or files below the folder of the table), videos and
+options. `question` may be a conversation as TRL, verl and LLaVA write it; its last turn is the answer where there is no
+column of its own. Whatever else a row has is handed to rewards by its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from atrl_bench.data.published import Publication
+from atrl_bench.data.tables import JSON_SUFFIXES, num_rows, read_light_rows, read_parquet, reading
+from atrl_bench.errors import InvalidFileError, MissingDataError
+
+PAIRS = ("chosen", "rejected")  # columns of a file of preference pairs
+SUFFIXES = (".parquet", *JSON_SUFFIXES)
+# What columns are usually called, best known first.
+USUAL = {
+    "question": ("problem", "question", "prompt", "query", "messages", "conversations"),
+    "answer": ("answer", "solution", "gold", "ground_truth", "label", "reward_model", "messages", "conversations"),
+    "image": ("images", "image", "picture", "image_path", "image_paths"),
+    "video": ("videos", "video", "video_path"),
+}
+NEEDED = ("question", "answer")
+
+
+def with_columns(data: str | None, columns: str | None) -> str | None:
+    """The name of a set with `question=prompt,answer=gold` in it, its path written out."""
+    if data is not None and is_own(data):
+        data = resolved(data)
+    if columns is None:
+        return data
+    if data is None or not is_own(data):
+        raise InvalidFileError(
+            "--columns is for a training set of your own.", next_step="give its file or folder as --data"
+        )
+    pairs = [part.partition("=") for part in columns.split(",")]
+    if bad := [name for name, equals, column in pairs if name not in USUAL or not equals or not column]:
+        raise InvalidFileError(
+            f"--columns {columns!r} does not say what {bad[0]!r} is called.",
+            why=f"It maps {', '.join(USUAL)}.",
+            next_step="write --columns question=prompt,answer=gold",
+        )
+    return f"{data}?" + "&".join(f"{name}={quote(column)}" for name, _, column in pairs)
+
+
+def is_own(name: str) -> bool:
+    """Whether this is the path of a file or folder, and not the name of a set that is known here."""
+    path = name.partition("?")[0]
+    return path.endswith(SUFFIXES) or "/" in path or path.startswith(("~", ".")) or Path(path).exists()
+
+
+def short(name: str) -> str:
+    """The name without its folders: what a key says of a set whose contents name it."""
+    path, mark, columns = name.partition("?")
+    return f"{Path(path).name}{mark}{columns}"
+
+
+def resolved(name: str) -> str:
+    """The name with its path written out, so that it means the same from any folder."""
+    path, mark, columns = name.partition("?")
+    return f"{Path(path).expanduser().resolve()}{mark}{columns}"
+
+
+def own_fields(name: str) -> dict[str, Any]:
+    """What a `TrainingSet` is to say of it."""
+    path, _, columns = resolved(name).partition("?")
+    tables = _tables(Path(path), name)
+    return _described(Path(path), tuple(tables), columns, max(table.stat().st_mtime_ns for table in tables))
+
+
+@cache
+def _described(path: Path, tables: tuple[Path, ...], columns: str, _changed: int) -> dict[str, Any]:
+    first = _first_row(tables[0])
+    root = path if path.is_dir() else path.parent
+    described: dict[str, Any] = {
+        "name": path.name,
+        "title": path.name,
+        "folder": str(path),
+        "hub_id": None,
+        "num_rows": sum(map(_num_rows, tables)),
+        "file": path,
+        "publication": Publication(tables=tuple(str(table.relative_to(root)) for table in tables)),
+    }
+    if set(PAIRS) <= first.keys():
+        return described | {"answer": PAIRS[0], "rejected": PAIRS[1]}
+    chosen = _columns(first, dict(parse_qsl(columns)), path)
+    shown = [chosen[kind] for kind in ("image", "video") if kind in chosen and _names_files(first[chosen[kind]])]
+    return described | {
+        "question": (chosen["question"],),
+        "answer": chosen["answer"],
+        "images": (chosen["image"],) if "image" in chosen else (),
+        "videos": chosen.get("video", ""),
+        "media_columns": tuple(shown),
+        "problem_id": next((column for column in ("problem_id", "id", "qid") if column in first), None),
+        "takes_text": True,
+    }
+
+
+def _columns(first: Mapping[str, Any], mapped: Mapping[str, str], path: Path) -> dict[str, str]:
+    chosen = dict(mapped)
+    for kind, usual in USUAL.items():
+        if found := next((column for column in usual if column in first), None):
+            chosen.setdefault(kind, found)
+    if missing := [kind for kind in NEEDED if kind not in chosen]:
+        raise InvalidFileError(
+            f"{path} has no column that is known to be the {missing[0]}.",
+            why=f"Its columns are {', '.join(first)}.",
+            next_step=f"--columns {missing[0]}=COLUMN",
+        )
+    if unknown := [column for column in chosen.values() if column not in first]:
+        raise InvalidFileError(
+            f"{path} has no column {unknown[0]!r}.",
+            why=f"Its columns are {', '.join(first)}.",
+            next_step="name one of these with --columns",
+        )
+    return chosen
+
+
+def _tables(path: Path, name: str) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise MissingDataError(
+            f"There is no training set {name}.",
+            why=f"{path} is not on this machine.",
+            next_step="name a file or a folder; a dataset of the hub is fetched first: "
+            "hf download OWNER/NAME --repo-type dataset --local-dir FOLDER",
+        )
+    tables = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
+    tables = [file for file in tables if file.name.startswith("train")] or tables
+    if not tables or (len(tables) > 1 and not all(file.name.startswith("train") for file in tables)):
+        found = ", ".join(str(file.relative_to(path)) for file in tables[:6]) or "none"
+        raise MissingDataError(
+            f"It is not clear which table of {path} to train on.",
+            why=f"Tables there: {found}.",
+            next_step="name the file itself",
+        )
+    return tables
+
+
+def _first_row(table: Path) -> dict[str, Any]:
+    with reading(table):
+        if table.suffix == ".jsonl":
+            with table.open(encoding="utf-8") as file:
+                return dict(json.loads(next(line for line in file if line.strip())))
+        rows = read_light_rows(table)[:1] if table.suffix == ".json" else read_parquet(table).slice(0, 1).to_pylist()
+        return dict(rows[0])
+
+
+def _num_rows(table: Path) -> int:
+    if table.suffix == ".parquet":
+        return num_rows(table)
+    with reading(table):
+        if table.suffix == ".json":
+            return len(json.loads(table.read_text(encoding="utf-8")))
+        with table.open(encoding="utf-8") as file:
+            return sum(bool(line.strip()) for line in file)
+
+
+def _names_files(cell: Any) -> bool:
+    cells = cell if isinstance(cell, Sequence) and not isinstance(cell, str | bytes) else [cell]
+    paths = [one.get("path") if isinstance(one, Mapping) and one.get("bytes") is None else one for one in cells]
+    return any(isinstance(path, str) and path for path in paths)
+
+
+# Conversations --------------------------------------------------------------------------------------------------------
+
+
+def question_of(cell: Any) -> str:
+    """The text of a question, or of the user's first turn in a conversation, with marks where it shows something."""
+    turns = turns_of(cell)
+    return str(cell or "") if turns is None else next((text for who, text in turns if who == "user"), "")
+
+
+def answer_of(cell: Any) -> str:
+    """The text of an answer, of verl's `reward_model`, or of the last turn of a conversation."""
+    if isinstance(cell, Mapping):
+        return str(cell.get("ground_truth") or "")
+    turns = turns_of(cell)
+    if turns is not None:
+        return turns[-1][1] if turns and turns[-1][0] == "assistant" else ""
+    return "" if cell is None else str(cell)
+
+
+def system_of(cell: Any) -> str:
+    return next((text for who, text in turns_of(cell) or () if who == "system"), "")
+
+
+def turns_of(cell: Any) -> list[tuple[str, str]] | None:
+    """Who says what in a conversation of TRL, verl or LLaVA; None where this is no conversation."""
+    if isinstance(cell, str) and cell.startswith("[{"):
+        with suppress(json.JSONDecodeError):
+            cell = json.loads(cell)
+    if not isinstance(cell, list) or not all(isinstance(turn, Mapping) for turn in cell):
+        return None
+    names = {"human": "user", "gpt": "assistant"}
+    who = [str(turn.get("role") or turn.get("from")) for turn in cell]
+    said = [turn.get("content", turn.get("value")) for turn in cell]
+    return [(names.get(one, one), _text(content)) for one, content in zip(who, said, strict=True)]
+
+
+def _text(content: Any) -> str:
+    if not isinstance(content, list):
+        return str(content or "")
+    return "".join(part.get("text") or f"<{part.get('type')}>" for part in content)

@@ -1,0 +1,118 @@
+"""A user's own training set: what its columns are called, what its rows show, and what is said of a bad one."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from atrl_bench.data.dataset import data_digest
+from atrl_bench.data.own import resolved, with_columns
+from atrl_bench.data.sets import find_set
+from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.training.data import load_training_data
+from atrl_bench.training.recipe import load_recipe
+
+MAPPED = "question=asked,answer=gold,image=shown"
+
+
+@pytest.fixture
+def picture(tmp_path):
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (28, 28), "red").save(tmp_path / "pictures" / "1.png")
+    return "pictures/1.png"
+
+
+def written(path, rows):
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    else:
+        path.write_text(json.dumps(rows), encoding="utf-8")
+    return str(path)
+
+
+def problems(name):
+    return load_training_data(name, None).problems
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".json"])
+def test_a_file_is_read_by_the_usual_names_of_its_columns(tmp_path, picture, suffix):
+    rows = [{"question": "How many?", "answer": 7, "image": picture, "level": 3}, {"question": "2 + 2?", "answer": 4}]
+    name = written(tmp_path / f"mine{suffix}", rows)
+    shown, text = problems(name)
+    assert (shown.question, shown.answer, shown.columns["level"]) == ("How many?", "7", 3)
+    assert shown.images == (tmp_path / picture,)
+    assert shown.decoded()[0].size == (28, 28)
+    assert (text.question, text.answer, text.images) == ("2 + 2?", "4", ())
+    assert find_set(name).num_rows == 2
+
+
+def test_columns_of_other_names_are_mapped_and_the_key_follows_the_contents_and_not_the_folder(tmp_path, picture):
+    rows = [{"asked": "How many?", "gold": "7", "shown": [picture], "options": ["6", "7"]}]
+    name = with_columns(written(tmp_path / "mine.jsonl", rows), MAPPED)
+    [problem] = problems(name)
+    assert problem.question == "How many?\nChoices:\n(A) 6\n(B) 7"
+    assert problem.images == (tmp_path / picture,)
+    before = data_digest(find_set(name), None)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "pictures").symlink_to(tmp_path / "pictures")
+    written(tmp_path / "pictures" / "mine.jsonl", [{**rows[0], "shown": ["1.png"]}])
+    Image.new("RGB", (28, 28), "blue").save(tmp_path / picture)
+    assert data_digest(find_set(name), None) != before, "the picture counts, too"
+
+
+def test_conversations_of_trl_verl_and_llava_are_questions_with_their_answers(tmp_path):
+    said = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "What is 3 + 4?"}]},
+    ]
+    [verl] = problems(written(tmp_path / "verl.jsonl", [{"prompt": said, "reward_model": {"ground_truth": "7"}}]))
+    assert (verl.question, verl.answer) == ("What is 3 + 4?", "7")
+    assert [turn["role"] for turn in verl.messages(0)] == ["system", "user"]
+    turns = [{"from": "human", "value": "What is 3 + 4?"}, {"from": "gpt", "value": "7"}]
+    [llava] = problems(written(tmp_path / "llava.jsonl", [{"conversations": turns}]))
+    assert (llava.question, llava.answer, llava.system) == ("What is 3 + 4?", "7", "")
+
+
+def test_a_folder_has_one_table_or_those_of_its_training_split(tmp_path):
+    row = {"question": "2 + 2?", "answer": "4"}
+    for number in (1, 2):
+        written(tmp_path / f"train-{number}.jsonl", [row])
+    written(tmp_path / "test.jsonl", [row])
+    assert len(problems(str(tmp_path))) == 2
+    written(tmp_path / "one.jsonl", [row])
+    for number in (1, 2):
+        (tmp_path / f"train-{number}.jsonl").unlink()
+    with pytest.raises(MissingDataError, match="not clear which table"):
+        find_set(str(tmp_path))
+
+
+def test_what_is_wrong_is_said_with_the_columns_or_the_first_row(tmp_path):
+    name = written(tmp_path / "mine.jsonl", [{"asked": "How many?", "gold": "7", "picture": "../other.png"}] * 3)
+    with pytest.raises(InvalidFileError, match="no column that is known to be the question") as error:
+        find_set(name)
+    assert "asked, gold, picture" in str(error.value)
+    with pytest.raises(InvalidFileError, match="no column 'nothing'"):
+        find_set(with_columns(name, "question=asked,answer=nothing"))
+    with pytest.raises(InvalidFileError, match="does not say what 'asked' is called"):
+        with_columns(name, "asked=question")
+    with pytest.raises(MissingDataError, match=r"file outside the set's folder.*the first is row 1"):
+        problems(with_columns(name, "question=asked,answer=gold"))
+    with pytest.raises(InvalidFileError, match="or the path of your own"):
+        load_recipe("grpo", data="virl")
+
+
+def test_a_recipe_has_the_whole_path_and_its_key_the_name_alone(tmp_path, monkeypatch):
+    from atrl_bench.profiles import load_profile
+    from atrl_bench.training.run_spec import run_spec
+
+    written(tmp_path / "mine.jsonl", [{"question": "2 + 2?", "answer": "4"}])
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe("grpo", data="mine.jsonl")
+    assert recipe.data == resolved("mine.jsonl") == str(tmp_path / "mine.jsonl")
+    assert run_spec(recipe, load_profile("mini"), "base", "data", 0)["recipe"]["data"] == "mine.jsonl"

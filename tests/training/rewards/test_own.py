@@ -1,0 +1,109 @@
+"""A reward of the user's own: in a file, in a module, beside the shipped one, and with mistakes in it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from atrl_bench.errors import AtrlBenchError, InvalidFileError, UnknownNameError
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.arguments import reward_weights
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.rewards.registry import find_reward
+from atrl_bench.training.run_spec import run_spec
+
+CODE = """
+def brief(completions, level, **_):
+    return [1.0 if len(one[0]["content"]) < 10 * of else 0.0 for one, of in zip(completions, level)]
+
+def none_for_easy(completions, level, **_):
+    return [None if of < 2 else 1.0 for of in level]
+
+def too_few(completions, **_):
+    return [1.0]
+
+def broken(completions, **_):
+    return [completion["content"] for completion in completions]
+"""
+
+
+@pytest.fixture
+def code(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(CODE)
+    return path
+
+
+@pytest.fixture
+def questions(tmp_path):
+    rows = [{"question": f"{n} + 0?", "answer": str(n), "level": n % 3} for n in range(16)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return str(tmp_path / "mine.jsonl")
+
+
+def test_it_is_called_as_trl_calls_one_with_the_columns_of_the_set(code):
+    reward = find_reward(f"{code}:brief").make(None)
+    completions = [[{"role": "assistant", "content": "7"}], [{"role": "assistant", "content": "x" * 30}]]
+    assert reward(completions=completions, level=[1, 2], answer=["7", "7"]) == [1.0, 0.0]
+    assert reward.__name__ == "brief"
+
+
+def test_a_training_is_paid_by_it_beside_the_accuracy(open_trainer, code, questions, coin_grader):
+    recipe = load_recipe("grpo", credit="atrl", data=questions, rewards=f"accuracy + {code}:brief")
+    trainer = open_trainer(recipe, None)
+    assert trainer.rewards.names == ["accuracy", "brief"]
+    trainer.train()
+    lines = [line for line in trainer.state.log_history if "rewards/brief/mean" in line]
+    assert lines
+    assert all(0 <= line["rewards/brief/mean"] <= 1 for line in lines)
+    for line in lines:
+        assert line["reward"] == pytest.approx(line["rewards/accuracy/mean"] + line["rewards/brief/mean"])
+    assert lines[0]["credit/num_empty_visual"] == 16, "rows of text train, and have no visual credit"
+
+
+def test_a_response_that_it_has_nothing_to_say_of_has_no_reward_and_no_advantage(open_trainer, code, questions):
+    trainer = open_trainer(load_recipe("grpo", data=questions, rewards=f"{code}:none_for_easy"), None)
+    rollout, _ = trainer.make_rollout([0, 2])  # levels zero and two
+    assert rollout.advantages.tolist() == [0.0] * 8
+    assert trainer.notes["reward"] == [1.0]
+
+
+def test_the_key_follows_its_code_and_not_its_folder(tmp_path, code):
+    def key(path):
+        spec = run_spec(load_recipe("grpo", rewards=f"{path}:brief"), load_profile("mini"), "base", "data", 0)
+        return spec["recipe"]["rewards"], spec["reward_code"]
+
+    before = key(code)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.py").write_text(CODE)
+    assert key(tmp_path / "other" / "mine.py") == before == ("mine.py:brief", before[1])
+    code.write_text(CODE + "\n")
+    assert key(code)[1] != before[1]
+    assert "reward_code" not in run_spec(load_recipe("grpo"), load_profile("mini"), "base", "data", 0)
+
+
+def test_beside_rewards_for_steps_each_of_ones_own_counts_one(code):
+    recipe = load_recipe(
+        "step_grpo", rewards=f"accuracy + {code}:brief", step_rewards={"key_steps": 0.1, "validity": 1}
+    )
+    assert reward_weights(recipe) == [0.5, 1.0, 0.1, 1]
+
+
+@pytest.mark.parametrize(
+    ("function", "why"), [("too_few", "1 rewards for 2 responses"), ("broken", "list indices must be integers")]
+)
+def test_a_mistake_in_it_is_told_with_its_name(code, function, why):
+    reward = find_reward(f"{code}:{function}").make(None)
+    with pytest.raises(AtrlBenchError, match=f"{function} failed") as error:
+        reward(completions=[[{"content": "7"}]] * 2)
+    assert why in error.value.why
+
+
+def test_what_is_not_there_is_said_before_anything_is_loaded(code):
+    with pytest.raises(InvalidFileError, match="There is no reward"):
+        load_recipe("grpo", rewards="nowhere.py:brief")
+    with pytest.raises(UnknownNameError, match="Did you mean accuracy"):
+        load_recipe("grpo", rewards="acuracy")
+    with pytest.raises(InvalidFileError, match="no attribute 'absent'"):
+        find_reward(f"{code}:absent").make(None)
