@@ -199,7 +199,7 @@ class ReservedLayer(DynamicLayer):
 
     def __init__(self, layer: DynamicLayer, num_tokens: int) -> None:
         super().__init__()
-        self.dtype, self.device, self.is_initialized = layer.dtype, layer.device, True
+        self.dtype, self.device, self.is_initialized = layer.keys.dtype, layer.device, True
         self._capacity = layer.get_seq_length() + num_tokens
         all_rows = torch.arange(len(layer.keys), device=self.device)
         self.keys, self.values = self._rows_of(layer.keys, all_rows), self._rows_of(layer.values, all_rows)

@@ -1,5 +1,7 @@
 """Everything that a run folder measured as one tidy DataFrame: a line for each row, training seed and task of a table.
 
+A model that was only evaluated has its lines, too, without a table.
+
 It is made here and not beside the store: which row of which table an answer counts for is known to plans alone.
 """
 
@@ -26,21 +28,28 @@ from atrl_bench.results.store import Cell, Store
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COLUMNS = ("table", "row", "label", "recipe", "credit", "seed", "task", "metric", "value", "standard_error")
+OF_A_TABLE = ("table", "row", "label", "recipe", "credit", "seed")
+COLUMNS = (*OF_A_TABLE, "model", "profile", "task", "metric", "value", "standard_error")
 
 
 def frame(run_dir: RunDir | Path | str) -> DataFrame:
-    """The finished scores of every table that was rendered in a run folder, in percent.
+    """The finished scores of every table that was rendered in a run folder, and of what stands in none, in percent.
 
     `seed` is the training seed, missing for a model that was not trained here; a suite has a line for each of its
     tasks. A training that two tables share stands under both. `metric` is the table's: `headline@1` is the number that
-    the benchmark is quoted by.
+    the benchmark is quoted by. `model` is what the evaluation was given, `profile` gave the sizes.
     """
     import pandas as pd
 
     folder = run_dir if isinstance(run_dir, RunDir) else _run_dir(Path(run_dir))
     with folder.open_store(read_only=True) as store:
-        lines = [place.fields | _measured(store, place.cell, place.metric) for place in places_of_cells(folder, store)]
+        places = list(places_of_cells(folder, store))
+        lines = [place.fields | _measured(store, place.cell, place.metric) for place in places]
+        placed = {place.cell.key for place in places}
+        for cell in store.cells(state="done"):
+            if cell.key not in placed:
+                _, metric, _ = headline(cell, store.scores(cell.key))
+                lines.append({"label": cell.spec["model_name"]} | _measured(store, cell, metric))
     return pd.DataFrame(lines, columns=list(COLUMNS)).astype({"seed": "Int64"})
 
 
@@ -75,9 +84,12 @@ def _run_dir(root: Path) -> RunDir:
     """The folder under the profile that its tables were made with."""
     profiles = {table.profile for table in rendered_tables(root / "reports").values()}
     if not profiles:
-        raise MissingDataError(
-            f"No table was rendered in {root}.", next_step=f"atrl-bench run-table main_7b --out {root}"
-        )
+        if not (root / "store.sqlite").is_file():
+            raise MissingDataError(
+                f"Nothing was measured in {root}.",
+                next_step=f"atrl-bench evaluate MODEL --tasks geoqa_test --out {root}, or a table: run-table main_7b",
+            )
+        return RunDir.at(root, load_profile("mini"))  # of what stands in no table the store says all
     if len(profiles) > 1:
         raise AtrlBenchError(
             f"{root} has tables of the profiles {', '.join(sorted(profiles))}.",
@@ -90,7 +102,14 @@ def _run_dir(root: Path) -> RunDir:
 def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
     task = str(cell.spec["task"])
     estimate = score(scored(task, store.scores(cell.key), metric))
-    return {"task": task, "metric": metric, "value": 100 * estimate.mean, "standard_error": 100 * estimate.stderr}
+    return {
+        "model": cell.spec["model_name"],
+        "profile": cell.spec["profile"],
+        "task": task,
+        "metric": metric,
+        "value": 100 * estimate.mean,
+        "standard_error": 100 * estimate.stderr,
+    }
 
 
 def headline(cell: Cell, answers: ScoreArray) -> tuple[Task, str, Estimate]:

@@ -86,6 +86,17 @@ def test_an_unfinished_evaluation_has_no_line(run_dir):
         store.finish_cell(cell.key, expected=4)
 
 
+def test_a_model_that_was_only_evaluated_has_its_lines_too(tmp_path, mini_world):
+    with Store.open(tmp_path / "store.sqlite") as store:
+        spec = cell_spec("mini", "geoqa_test", profile=SMOKE, data_dir=mini_world).as_dict()
+        fill_cell(store, spec | {"model_name": "my-vlm", "profile": "warm"}, "+--+")
+    scores = atrl_bench.frame(tmp_path)
+    assert scores[["label", "model", "profile", "task", "value"]].values.tolist() == [
+        ["my-vlm", "my-vlm", "warm", "geoqa_test", 50.0]
+    ]
+    assert scores.table.isna().all()
+
+
 def test_scores_are_exported_as_the_same_lines_in_three_forms(run_dir, tmp_path):
     scores = atrl_bench.frame(run_dir)
     csv, parquet, records = export(run_dir, "scores", out=tmp_path)
@@ -97,7 +108,7 @@ def test_scores_are_exported_as_the_same_lines_in_three_forms(run_dir, tmp_path)
 
 
 def test_a_folder_is_read_under_the_profile_that_its_tables_have(run_dir, tmp_path):
-    with pytest.raises(MissingDataError, match="No table was rendered"):
+    with pytest.raises(MissingDataError, match="Nothing was measured"):
         atrl_bench.frame(tmp_path)
     reports = tmp_path / "reports"
     reports.mkdir()
