@@ -185,13 +185,13 @@ class Loop(Resumable):
         groups = self.generate(rows, f"{number}:0")
         correct = torch.cat([group.accuracies.clamp(min=0) for group in groups])
         # Of the rollout's own problems, before any is replaced: what dynamic sampling leaves says little of the policy.
-        self.note("accuracy", correct.mean().item())
+        self.note("accuracy", correct.nanmean().item())
         if (settings := self.recipe.dynamic_sampling) is None:
             return groups
         unused = further_problems(len(self.data.problems), rows, self.run_seed, number)
         refilled = refill(
             groups,
-            lambda group: group.accuracies.tolist(),
+            lambda group: group.accuracies.nan_to_num().tolist(),
             lambda count, turn: self.generate(list(islice(unused, count)), f"{number}:{turn}"),
             settings,
         )
@@ -281,7 +281,7 @@ class Loop(Resumable):
         groups_B, needed_B = [response.group for response in responses], None
         if self.credit is not None:
             every = self.estimator.every_group
-            needed_B = [every or is_mixed(self.rewards.total(group).tolist()) for group in groups_B]
+            needed_B = [every or is_mixed(self.rewards.total(group).nan_to_num().tolist()) for group in groups_B]
         scored = self._scored(self.model, rollout, needed_B=needed_B)
         rollout.old_BT = scored.logprob_BT
         if self.keeps_logprobs:

@@ -69,6 +69,20 @@ def test_a_response_that_it_has_nothing_to_say_of_has_no_reward_and_no_advantage
     assert trainer.notes["reward"] == [1.0]
 
 
+def test_where_some_of_a_group_have_no_reward_the_others_are_compared_and_credited(open_trainer, questions, tmp_path):
+    turns = "def some(completions, **_):\n    return [(None, 0.0, 1.0, 1.0)[n % 4] for n in range(len(completions))]\n"
+    (tmp_path / "some.py").write_text(turns)
+    recipe = load_recipe(
+        "dapo", data=questions, credit="atrl", rewards=f"{tmp_path}/some.py:some", overlong_cache_fraction=None
+    )
+    trainer = open_trainer(recipe, None)
+    rollout, _ = trainer.make_rollout([0])
+    assert trainer.notes["accuracy"] == [pytest.approx(2 / 3)]
+    assert trainer.notes["dynamic_sampling/num_generations"] == [1.0]
+    # -2/3, 1/3 and 1/3 over their deviation of 0.5774.
+    assert rollout.advantages.mean(1).tolist() == pytest.approx([0.0, -1.1545, 0.5772, 0.5772], abs=1e-3)
+
+
 def test_the_key_follows_its_code_and_not_its_folder(tmp_path, code):
     def key(path):
         spec = run_spec(load_recipe("grpo", rewards=f"{path}:brief"), load_profile("mini"), "base", "data", 0)
