@@ -91,7 +91,17 @@ def evaluate(
             raise BadParameter("--serve starts a server, --base-url names one that runs: give one of them")
         if options.on:
             raise BadParameter("what a server answers needs no cluster: leave out --on")
+        if options.profile is None:
+            raise BadParameter(
+                "a served model has no sizes of its own here: give --profile paper (published benchmarks, answers of "
+                "up to 4,096 tokens), mini (generated ones, 48 tokens), or your own, PATH.yaml with `base: paper`"
+            )
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
+        sizes = options.load_profile().evaluation
+        options.say(
+            f"{model} is asked for at most {sizes.max_new_tokens:,} tokens at temperature {sizes.temperature:g}; "
+            "images go as they are."
+        )
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(repeats, limit, frames, judge, endpoint, options.seed)
     names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)

@@ -94,6 +94,22 @@ def test_a_served_model_is_asked_without_what_runs_one_here(serve, mini_world, t
     assert loaded & MODELS - {"datasets"} == set()  # the rows are a `datasets.Dataset`: a task's code takes no other
 
 
+def test_a_served_model_needs_a_profile_and_its_limits_are_printed(serve, mini_world, tmp_path):
+    server = serve("\\boxed{7}")
+    words = ["evaluate", "served", "--base-url", server.url, "--tasks", "geoqa_test", "--limit", "2"]
+    folder = ["--out", str(tmp_path / "run"), "--data-dir", str(mini_world)]
+    (tmp_path / "long.yaml").write_text("base: smoke\nevaluation: {max_new_tokens: 321}\n")
+
+    def evaluate(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "atrl_bench", *words, *folder, *more]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "give --profile paper" in evaluate().stderr
+    done = evaluate("--profile", "long.yaml")
+    assert "served is asked for at most 321 tokens" in done.stdout
+    assert {request["max_tokens"] for request in server.requests} == {321}
+
+
 def answer(words: list[str], folder: Path) -> tuple[int, set[str]]:
     """Return the exit code of a command and the modules that it has loaded by then."""
     done = subprocess.run(
