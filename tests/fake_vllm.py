@@ -14,7 +14,7 @@ import torch
 
 from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.prompt import Sampling
-from atrl_bench.training.group_sampling import padded
+from atrl_bench.training.group_sampling import prompt_inputs
 from atrl_bench.training.multimodal import token_types
 
 
@@ -86,7 +86,7 @@ class LLM:
             # The real one answers about what it has made of the prompt; transformers refuses it.
             answer = SimpleNamespace(token_ids=[0], logprobs=[{0: SimpleNamespace(logprob=0.0)}])
             return SimpleNamespace(prompt_token_ids=ids, outputs=[answer])
-        inputs = padded([ids], {"mm_token_type_ids": types}, 0, "cpu") | dict(pixels)
+        inputs = prompt_inputs([ids], {"mm_token_type_ids": types}, 0, "cpu") | dict(pixels)
         sampling = Sampling(parameters.max_tokens, parameters.temperature, parameters.top_p, 0)
         (drawn,) = sample(self.model, inputs, [Draw(0, str(parameters.seed), 0)], parameters.stop_token_ids, sampling)
         token_ids = [*drawn.token_ids, *([] if drawn.end is None else [drawn.end])]

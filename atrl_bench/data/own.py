@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from atrl_bench.data.published import Publication
-from atrl_bench.data.tables import JSON_SUFFIXES, num_rows, read_light_rows, read_parquet, reading
+from atrl_bench.data.tables import JSON_SUFFIXES, column_names, read_light_rows
 from atrl_bench.errors import InvalidFileError, MissingDataError
 
 PAIRS = ("chosen", "rejected")  # columns of a file of preference pairs
@@ -81,47 +81,49 @@ def own_fields(name: str) -> dict[str, Any]:
 
 @cache
 def _described(path: Path, tables: tuple[Path, ...], columns: str, _changed: int) -> dict[str, Any]:
-    first = _first_row(tables[0])
+    rows = [row for table in tables for row in read_light_rows(table)]
+    of_tables = [column_names(table) for table in tables if table.suffix not in JSON_SUFFIXES]
+    names = list(dict.fromkeys(name for some in (*of_tables, *rows) for name in some))
     root = path if path.is_dir() else path.parent
     described: dict[str, Any] = {
         "name": path.name,
         "title": path.name,
         "folder": str(path),
         "hub_id": None,
-        "num_rows": sum(map(_num_rows, tables)),
+        "num_rows": len(rows),
         "file": path,
         "publication": Publication(tables=tuple(str(table.relative_to(root)) for table in tables)),
     }
-    if set(PAIRS) <= first.keys():
+    if set(PAIRS) <= set(names):
         return described | {"answer": PAIRS[0], "rejected": PAIRS[1]}
-    chosen = _columns(first, dict(parse_qsl(columns)), path)
-    shown = [chosen[kind] for kind in ("image", "video") if kind in chosen and _names_files(first[chosen[kind]])]
+    chosen = _columns(names, dict(parse_qsl(columns)), path)
+    shown = [chosen[kind] for kind in ("image", "video") if kind in chosen]
     return described | {
         "question": (chosen["question"],),
         "answer": chosen["answer"],
         "images": (chosen["image"],) if "image" in chosen else (),
         "videos": chosen.get("video", ""),
-        "media_columns": tuple(shown),
-        "problem_id": next((column for column in ("problem_id", "id", "qid") if column in first), None),
+        "media_columns": tuple(column for column in shown if any(_names_files(row.get(column)) for row in rows)),
+        "problem_id": next((column for column in ("problem_id", "id", "qid") if column in names), None),
         "takes_text": True,
     }
 
 
-def _columns(first: Mapping[str, Any], mapped: Mapping[str, str], path: Path) -> dict[str, str]:
+def _columns(names: Sequence[str], mapped: Mapping[str, str], path: Path) -> dict[str, str]:
     chosen = dict(mapped)
     for kind, usual in USUAL.items():
-        if found := next((column for column in usual if column in first), None):
+        if found := next((column for column in usual if column in names), None):
             chosen.setdefault(kind, found)
     if missing := [kind for kind in NEEDED if kind not in chosen]:
         raise InvalidFileError(
             f"{path} has no column that is known to be the {missing[0]}.",
-            why=f"Its columns are {', '.join(first)}.",
+            why=f"Its columns are {', '.join(names)}.",
             next_step=f"--columns {missing[0]}=COLUMN",
         )
-    if unknown := [column for column in chosen.values() if column not in first]:
+    if unknown := [column for column in chosen.values() if column not in names]:
         raise InvalidFileError(
             f"{path} has no column {unknown[0]!r}.",
-            why=f"Its columns are {', '.join(first)}.",
+            why=f"Its columns are {', '.join(names)}.",
             next_step="name one of these with --columns",
         )
     return chosen
@@ -147,25 +149,6 @@ def _tables(path: Path, name: str) -> list[Path]:
             next_step="name the file itself",
         )
     return tables
-
-
-def _first_row(table: Path) -> dict[str, Any]:
-    with reading(table):
-        if table.suffix == ".jsonl":
-            with table.open(encoding="utf-8") as file:
-                return dict(json.loads(next(line for line in file if line.strip())))
-        rows = read_light_rows(table)[:1] if table.suffix == ".json" else read_parquet(table).slice(0, 1).to_pylist()
-        return dict(rows[0])
-
-
-def _num_rows(table: Path) -> int:
-    if table.suffix == ".parquet":
-        return num_rows(table)
-    with reading(table):
-        if table.suffix == ".json":
-            return len(json.loads(table.read_text(encoding="utf-8")))
-        with table.open(encoding="utf-8") as file:
-            return sum(bool(line.strip()) for line in file)
 
 
 def _names_files(cell: Any) -> bool:

@@ -84,13 +84,13 @@ def _read_json(path: Path) -> Any:
 
 
 def _column(cells: list[Any]) -> Any:
-    """The cells as a column; as JSON where they are no values of one type, as turns of text and of parts."""
+    """The cells as a column; where they are no values of one type as text, what is nested as JSON."""
     import pyarrow
 
     try:
         return pyarrow.array(cells)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
-        return pyarrow.array([json.dumps(cell) for cell in cells])
+        return pyarrow.array([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells])
 
 
 def _opened(path: Path) -> Any:
@@ -104,6 +104,12 @@ def _opened(path: Path) -> Any:
             next_step="keep the columns of the published dataset",
         )
     return file
+
+
+def column_names(path: Path) -> list[str]:
+    """The columns of a Parquet file; no row is read."""
+    with reading(path):
+        return list(_opened(path).schema_arrow.names)
 
 
 def num_rows(path: Path) -> int:

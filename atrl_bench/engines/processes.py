@@ -64,12 +64,12 @@ class Processes:
                 "the last saved step",
             ) from None
 
-    def agree(self, value: T) -> T:
+    def agree(self, value: T, work: str = "its work", patience: timedelta = PATIENCE) -> T:
         if self.count == 1:
             return value
         from accelerate.utils import broadcast_object_list
 
-        self.meet("its work")
+        self.meet(work, patience)
         agreed: list[T] = broadcast_object_list([value])
         return agreed[0]
 

@@ -22,9 +22,7 @@ def behind_thought(response: str) -> str | None:
     """
     if "<" not in response and "◁" not in response:
         return response
-    rest = response
-    for end in _ENDS.finditer(response):
-        rest = response[end.end() :]
+    rest = _ENDS.split(response)[-1]
     if begin := _BEGINS.search(rest):
         answer = _ANSWER.search(rest, begin.end())
         if answer is None:

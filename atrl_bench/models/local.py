@@ -246,11 +246,16 @@ def _load(folder: Path, min_pixels: int, max_pixels: int, video_max_pixels: int,
             logging.enable_progress_bar()
     limit_pixels(processor, min_pixels, max_pixels, video_max_pixels)
     processor.tokenizer.padding_side = "left"  # right padding fails deep inside M-RoPE
-    ends = model.generation_config.eos_token_id  # Qwen2.5-VL has two; its repetition penalty of 1.05 is not applied
-    eos_ids = {processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}
+    eos_ids = end_tokens(model, processor.tokenizer)
     model = put_words_after_videos(model.to("cuda" if torch.cuda.is_available() else "cpu").eval())
     prefer_flash_attention(model, dtype)
-    return LocalModel(model, processor, tuple(sorted(eos_ids)))
+    return LocalModel(model, processor, tuple(eos_ids))
+
+
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end a response: the tokenizer's, and those that the model names."""
+    ends = model.generation_config.eos_token_id  # Qwen2.5-VL has two; its repetition penalty of 1.05 is not applied
+    return sorted({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None})
 
 
 def limit_pixels(processor: Any, min_pixels: int, max_pixels: int, video_max_pixels: int) -> None:

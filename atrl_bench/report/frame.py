@@ -28,8 +28,10 @@ from atrl_bench.results.store import Cell, Store
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-OF_A_TABLE = ("table", "row", "label", "recipe", "credit", "seed")
-COLUMNS = (*OF_A_TABLE, "model", "profile", "task", "metric", "value", "standard_error")
+COLUMNS = (
+    *("table", "row", "label", "recipe", "credit", "seed"),
+    *("model", "profile", "task", "metric", "value", "standard_error"),
+)
 
 
 def frame(run_dir: RunDir | Path | str) -> DataFrame:

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trl.trainer.utils import pad
 
 from atrl_bench.models.decoding import Draw, SampledTokens, Sampling, sample
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.arguments import SAMPLER_GB
-from atrl_bench.training.multimodal import PromptBatch, joined_visuals
+from atrl_bench.training.multimodal import PromptBatch, joined_visuals, padded
 
 
 def sequences_at_once(config: Any, num_positions: int, dtype: torch.dtype) -> int:
@@ -50,7 +49,7 @@ def sample_groups(
     for start in range(0, len(prompts.keys_P), step):
         part = slice(start, start + step)
         fields = {name: rows_P[part] for name, rows_P in prompts.token_fields_P.items()}
-        inputs = padded(prompts.token_ids_P[part], fields, pad_id, model.device)
+        inputs = prompt_inputs(prompts.token_ids_P[part], fields, pad_id, model.device)
         inputs |= joined_visuals(prompts.visuals_P[part], model.device)
         keys = enumerate(prompts.keys_P[part])
         draws = [Draw(prompt, key, repeat) for prompt, key in keys for repeat in range(group_size)]
@@ -59,17 +58,15 @@ def sample_groups(
     return token_ids, [list(one.logprobs) for one in answers] if with_logprobs else None
 
 
-def padded(
+def prompt_inputs(
     prompt_ids_P: Sequence[list[int]],
     token_fields: Mapping[str, Sequence[list[int]]],
     pad_id: int,
     device: torch.device,
 ) -> dict[str, Tensor]:
-    ids_P = [torch.tensor(ids) for ids in prompt_ids_P]
     inputs = {
-        "input_ids": pad(ids_P, padding_value=pad_id, padding_side="left"),
-        "attention_mask": pad([torch.ones_like(ids) for ids in ids_P], padding_value=0, padding_side="left"),
+        "input_ids": padded(prompt_ids_P, pad_id, "left"),
+        "attention_mask": padded([[1] * len(ids) for ids in prompt_ids_P], 0, "left"),
+        **{name: padded(rows_P, 0, "left") for name, rows_P in token_fields.items()},
     }
-    for name, rows_P in token_fields.items():
-        inputs[name] = pad([torch.tensor(row) for row in rows_P], padding_value=0, padding_side="left")
     return {name: value.to(device) for name, value in inputs.items()}

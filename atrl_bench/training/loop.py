@@ -33,6 +33,7 @@ from torch import Tensor
 
 from atrl_bench.credit.trl import credited
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
+from atrl_bench.models.local import end_tokens
 from atrl_bench.training.advantages import group_relative
 from atrl_bench.training.advantages.gae import estimator_of
 from atrl_bench.training.dealing import dealt
@@ -50,7 +51,7 @@ from atrl_bench.training.losses import (
 from atrl_bench.training.multimodal import PromptBatch, read_prompts, with_media
 from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.passes import Passes, ScoredTokens
-from atrl_bench.training.policy import end_tokens, policy_of, reference_of
+from atrl_bench.training.policy import policy_of, reference_of
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rewards.combined import Rewards

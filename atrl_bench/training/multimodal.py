@@ -83,6 +83,12 @@ def joined_visuals(visuals: Sequence[Visual], device: torch.device) -> Visual:
     return {name: torch.cat([visual[name] for visual in visuals if name in visual]).to(device) for name in names}
 
 
+def padded(rows: Sequence[Sequence[float]], value: float, side: str) -> Tensor:
+    """The rows as one tensor, with this value on that side of the shorter ones."""
+    tensors = [torch.tensor(row) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
+
+
 def token_types(input_ids: Tensor, image_id: int | None, video_id: int | None) -> Tensor:
     """What kind of token each one is, as the processor writes it; a response has none of an image or video."""
     types = torch.zeros_like(input_ids)

@@ -22,6 +22,7 @@ from accelerate.utils import gather_object
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
+from atrl_bench.models.local import end_tokens
 from atrl_bench.results.files import replaced
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.group_sampling import sample_groups
@@ -143,7 +144,6 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
     examples = [inputs.data.example(row, inputs.seed) for row in rows]
     messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
     keys = [f"pairs:{row}" for row in rows]
-    ends = model.generation_config.eos_token_id
     training, _ = model.training, model.eval()
     with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=sizes.dtype == "bfloat16"):
         token_ids, _ = sample_groups(
@@ -153,7 +153,7 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
             group_size=sizes.group_size,
             run_seed=inputs.seed,
             pad_id=processor.tokenizer.pad_token_id,
-            eos_ids=sorted({processor.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None}),
+            eos_ids=end_tokens(model, processor.tokenizer),
         )
     model.train(training)
     texts = processor.batch_decode(token_ids, skip_special_tokens=True)

@@ -52,12 +52,5 @@ def reference_of(inputs: TrainerInputs[RolloutRecipe], accelerator: Any) -> Any:
     return reference if shards_models() else accelerator.prepare_model(reference.eval(), evaluation_mode=True)
 
 
-def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a response: the tokenizer's, and those that the model names."""
-    named = model.generation_config.eos_token_id
-    named = named if isinstance(named, list) else [] if named is None else [named]
-    return named if tokenizer.eos_token_id in named else [tokenizer.eos_token_id, *named]
-
-
 def _temperature(inputs: TrainerInputs[RolloutRecipe]) -> float:
     return inputs.recipe.sizes(inputs.profile).temperature

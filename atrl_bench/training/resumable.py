@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 
 from atrl_bench.credit.trl import CreditWeights
-from atrl_bench.engines.processes import launched
+from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.engines.stop import StopRequest
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.training.clock import PhaseClock
@@ -174,7 +174,7 @@ class SaveAndStop(TrainerCallback):
         self._request = request
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if launched().agree(self._request.is_made):
+        if launched().agree(self._request.is_made, f"update {state.global_step}", PATIENCE_IN_TRAINING):
             control.should_save = control.should_training_stop = True
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.training.clock import PhaseClock
-from atrl_bench.training.multimodal import PromptBatch, Visual
+from atrl_bench.training.multimodal import Visual, padded
 
 
 @dataclass
@@ -130,11 +130,6 @@ class Rollout:
         return Rollout(**taken)
 
 
-def padded(rows: Sequence[Sequence[float]], value: float, side: str) -> Tensor:
-    tensors = [torch.tensor(row) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
-
-
 def per_token(advantages: Tensor) -> Tensor:
     """Advantages of responses as a column, those of tokens as they are."""
     return advantages.unsqueeze(1) if advantages.ndim == 1 else advantages
@@ -153,7 +148,6 @@ class RolloutTools(Protocol):
 
     accelerator: Any
     model: Any
-    processing_class: Any
     clock: PhaseClock
     run_seed: int
     group_size: int
@@ -171,9 +165,6 @@ class RolloutTools(Protocol):
 
     def score(self, rollout: Rollout, phase: str = "scoring", *, trim: bool = True, model: Any = None) -> Tensor:
         """The log-probabilities of a rollout's responses in one more pass over them, by the policy unless told."""
-
-    def read(self, messages_P: Sequence[Any], keys_P: Sequence[str]) -> PromptBatch:
-        """What the processor makes of prompts."""
 
     def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
         """`size` responses to each prompt, outside of the metrics of the rollout."""

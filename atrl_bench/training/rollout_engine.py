@@ -39,11 +39,7 @@ def uses_verl(recipe: Recipe, profile: Profile) -> bool:
 
 
 def correction_arguments(profile: Profile) -> dict[str, Any]:
-    """TRL's fields for the correction of what the engine rounds otherwise.
-
-    TRL always makes one, for then it scores the responses, and the two can be compared; the trainer leaves it out where
-    none is wanted.
-    """
+    """TRL's fields for the correction of what the engine rounds otherwise; it always makes one."""
     correction = profile.rollouts.correction
     return {
         "vllm_importance_sampling_correction": True,

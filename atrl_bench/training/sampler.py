@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 
 from atrl_bench.models.decoding import without_media_tokens
 from atrl_bench.profiles import TrainingSizes
-from atrl_bench.training.group_sampling import padded, sample_groups, sequences_at_once
+from atrl_bench.training.group_sampling import prompt_inputs, sample_groups, sequences_at_once
 from atrl_bench.training.multimodal import PromptBatch, joined_visuals
 from atrl_bench.training.shared_prompts import without_recomputing
 
@@ -81,7 +81,9 @@ class Sampler:
             for start in range(0, len(rows), at_once):
                 part = rows[start : start + at_once]
                 fields = {name: [rows_P[p] for p in part] for name, rows_P in prompts.token_fields_P.items()}
-                inputs = padded([prompts.token_ids_P[p] for p in part], fields, self._pad_id, self._accelerator.device)
+                inputs = prompt_inputs(
+                    [prompts.token_ids_P[p] for p in part], fields, self._pad_id, self._accelerator.device
+                )
                 inputs |= joined_visuals([prompts.visuals_P[p] for p in part], self._accelerator.device)
                 answered = model.generate(**inputs, generation_config=settings)[:, inputs["input_ids"].shape[1] :]
                 responses += [self._ended(ids) for ids in answered.tolist()]

@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 
 from atrl_bench.credit.anchors import tokens_of_parts
 from atrl_bench.credit.truth import TokenTruth
-from atrl_bench.training.group_sampling import padded, sample_groups
+from atrl_bench.training.group_sampling import prompt_inputs, sample_groups
 from atrl_bench.training.multimodal import PromptBatch, joined_visuals, with_media
 from atrl_bench.training.order import further_problems
 
@@ -132,4 +132,4 @@ def _whole(
         name: [[*row, *[0] * len(text)] for row, text in zip(rows_P[part], texts, strict=True)]
         for name, rows_P in prompts.token_fields_P.items()
     }
-    return padded(ids, fields, 0, device) | joined_visuals(prompts.visuals_P[part], device)
+    return prompt_inputs(ids, fields, 0, device) | joined_visuals(prompts.visuals_P[part], device)

@@ -66,6 +66,23 @@ def test_columns_of_other_names_are_mapped_and_the_key_follows_the_contents_and_
     assert data_digest(find_set(name), None) != before, "the picture counts, too"
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".json"])
+def test_a_column_that_the_first_row_leaves_empty_is_read_all_the_same(tmp_path, picture, suffix):
+    rows = [{"question": "2 + 2?", "answer": "4"}, {"question": "How many?", "answer": "7", "image": picture}]
+    if suffix == ".parquet":
+        rows[0]["image"] = None
+    name = written(tmp_path / f"mine{suffix}", rows)
+    assert [problem.images for problem in problems(name)] == [(), (tmp_path / picture,)]
+    before = data_digest(find_set(name), None)
+    Image.new("RGB", (28, 28), "blue").save(tmp_path / picture)
+    assert data_digest(find_set(name), None) != before
+
+
+def test_answers_of_numbers_and_of_words_are_what_they_are(tmp_path):
+    rows = [{"question": "2 + 2?", "answer": 4}, {"question": "Which?", "answer": "x + 1"}]
+    assert [problem.answer for problem in problems(written(tmp_path / "mine.jsonl", rows))] == ["4", "x + 1"]
+
+
 def test_conversations_of_trl_verl_and_llava_are_questions_with_their_answers(tmp_path):
     said = [
         {"role": "system", "content": "Be brief."},

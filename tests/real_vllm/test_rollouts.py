@@ -10,7 +10,7 @@ from atrl_bench.errors import AtrlBenchError
 from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.prompt import Sampling
 from atrl_bench.training import vllm_sampler
-from atrl_bench.training.group_sampling import padded
+from atrl_bench.training.group_sampling import prompt_inputs
 from atrl_bench.training.multimodal import joined_visuals, with_media
 
 
@@ -38,7 +38,7 @@ def greedy(trainer):
     trainer.vllm.temperature = 0.0
     by_vllm = [response.token_ids for response in trainer.vllm.sample(prompts, 1)]
     trainer.vllm.temperature = 1.0
-    inputs = padded(prompts.token_ids_P, prompts.token_fields_P, trainer.pad_id, "cpu")
+    inputs = prompt_inputs(prompts.token_ids_P, prompts.token_fields_P, trainer.pad_id, "cpu")
     inputs |= joined_visuals(prompts.visuals_P, "cpu")
     answers = sample(
         trainer.model.eval(),

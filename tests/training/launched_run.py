@@ -101,8 +101,8 @@ if __name__ == "__main__":
     if kind == "shared":
         take_the_cpu_for_an_accelerator()
         sampler.sequences_at_once = lambda *_: MOST_AT_ONCE
-        padded = sampler.padded
-        sampler.padded = lambda rows, *rest: report["slices"].append(len(rows)) or padded(rows, *rest)
+        made = sampler.prompt_inputs
+        sampler.prompt_inputs = lambda rows, *rest: report["slices"].append(len(rows)) or made(rows, *rest)
     remembered(Loop, "generate_own", lambda self, given, _: report["rows"].append([given[1], *given[0]]))
     if kind == "shared":
         before_loss = Loop.loss

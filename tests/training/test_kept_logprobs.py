@@ -7,7 +7,7 @@ import torch
 from plain_trl import plain_logprobs
 from trainer_parts import change_what_is_sampled, rollout_of
 
-from atrl_bench.training.rollout import padded
+from atrl_bench.training.multimodal import padded
 from atrl_bench.training.sampler_check import agree
 
 

@@ -102,22 +102,19 @@ def code_of_rewards(rewards: str) -> str | None:
 
 def resolved(rewards: str) -> str:
     """The names with paths written out, so that they mean the same from any folder."""
-
-    def full(name: str) -> str:
-        path, mark, function = name.rpartition(":")
-        return f"{Path(path).expanduser().resolve()}{mark}{function}" if path.endswith(".py") else name
-
-    return " + ".join(map(full, names(rewards)))
+    return _with_paths(rewards, lambda path: str(path.expanduser().resolve()))
 
 
 def short_names(rewards: str) -> str:
     """The names without the folders of their files."""
+    return _with_paths(rewards, lambda path: path.name)
 
-    def short(name: str) -> str:
-        path, mark, function = name.rpartition(":")
-        return f"{Path(path).name}{mark}{function}" if path.endswith(".py") else name
 
-    return " + ".join(map(short, names(rewards)))
+def _with_paths(rewards: str, written: Callable[[Path], str]) -> str:
+    parts = [name.rpartition(":") for name in names(rewards)]
+    return " + ".join(
+        (written(Path(path)) if path.endswith(".py") else path) + mark + function for path, mark, function in parts
+    )
 
 
 def _source(name: str) -> Path:
