@@ -143,6 +143,12 @@ class Profile(Settings):
         profile._sampled_by = option
         return profile
 
+    def answering(self, **sizes: float | None) -> Profile:
+        """This profile with those sizes of an evaluation that an option names; None leaves the profile's own."""
+        named = {name: value for name, value in sizes.items() if value is not None}
+        evaluation = EvaluationSizes.model_validate(self.evaluation.model_dump() | named)
+        return self.model_copy(update={"evaluation": evaluation})
+
     def settings(self) -> dict[str, Any]:
         """What a report shows of it: without rollouts where they are made as usual."""
         unusual = self.rollouts != Rollouts()

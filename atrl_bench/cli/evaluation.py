@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -65,6 +66,11 @@ def evaluate(
     repeats: Annotated[int | None, Option(min=1, help="N of Mean@N; default: the profile's")] = None,
     limit: Annotated[int | None, Option(min=1, help="only the first problems of each task")] = None,
     frames: Annotated[int | None, Option(min=2, help="frames of a video; the paper: 16, 32, 64")] = None,
+    temperature: Annotated[float | None, Option(min=0, help="0 is greedy; default: the profile's")] = None,
+    top_p: Annotated[float | None, Option(min=0.001, max=1, help="nucleus; default: the profile's")] = None,
+    max_tokens: Annotated[
+        int | None, Option(min=1, help="an answer is cut here, or at a task's own minimum; default: the profile's")
+    ] = None,
     base_url: Annotated[str | None, Option(help="OpenAI-compatible URL that serves MODEL")] = None,
     num_parallel: Annotated[int, Option(min=1, help="requests at a time to a URL")] = 8,
     api_key_variable: Annotated[str, Option(help="environment variable with the key of --base-url")] = "OPENAI_API_KEY",
@@ -97,14 +103,17 @@ def evaluate(
                 "up to 4,096 tokens), mini (generated ones, 48 tokens), or your own, PATH.yaml with `base: paper`"
             )
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
-        sizes = options.load_profile().evaluation
+    quiet = options.as_json or not launched().is_main
+    choice = EvaluationOptions(repeats, limit, frames, judge, endpoint, options.seed)
+    names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
+    profile = run_dir.profile.answering(temperature=temperature, top_p=top_p, max_new_tokens=max_tokens)
+    run_dir = replace(run_dir, profile=profile)
+    if endpoint is not None:
+        sizes = profile.evaluation
         options.say(
             f"{model} is asked for at most {sizes.max_new_tokens:,} tokens at temperature {sizes.temperature:g}; "
             "images go as they are."
         )
-    quiet = options.as_json or not launched().is_main
-    choice = EvaluationOptions(repeats, limit, frames, judge, endpoint, options.seed)
-    names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
     if not starts_here(price_of_evaluation(model, names, choice, run_dir), options):
         return
     scores = evaluate_model(model, names, choice, run_dir, options.where, quiet=quiet)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("table", "row", "label", "recipe", "credit", "seed"),
-    *("model", "profile", "task", "metric", "value", "standard_error"),
+    *("model", "profile", "temperature", "top_p", "max_tokens", "task", "metric", "value", "standard_error"),
 )
 
 
@@ -39,7 +39,8 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
 
     `seed` is the training seed, missing for a model that was not trained here; a suite has a line for each of its
     tasks. A training that two tables share stands under both. `metric` is the table's: `headline@1` is the number that
-    the benchmark is quoted by. `model` is what the evaluation was given, `profile` gave the sizes.
+    the benchmark is quoted by. `model` is what the evaluation was given, `profile` gave the sizes,
+    of which the sampling stands beside it as it was.
     """
     import pandas as pd
 
@@ -103,10 +104,13 @@ def _run_dir(root: Path) -> RunDir:
 
 def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
     task = str(cell.spec["task"])
-    estimate = score(scored(task, store.scores(cell.key), metric))
+    estimate, decoding = score(scored(task, store.scores(cell.key), metric)), cell.spec["decoding"]
     return {
         "model": cell.spec["model_name"],
         "profile": cell.spec["profile"],
+        "temperature": decoding["temperature"],
+        "top_p": decoding["top_p"],
+        "max_tokens": decoding["max_new_tokens"],
         "task": task,
         "metric": metric,
         "value": 100 * estimate.mean,

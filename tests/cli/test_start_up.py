@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import atrl_bench
 from stored import fill_cell
 
 from atrl_bench.evaluation.cell_spec import cell_spec
@@ -108,6 +110,14 @@ def test_a_served_model_needs_a_profile_and_its_limits_are_printed(serve, mini_w
     done = evaluate("--profile", "long.yaml")
     assert "served is asked for at most 321 tokens" in done.stdout
     assert {request["max_tokens"] for request in server.requests} == {321}
+    server.requests.clear()
+    done = evaluate("--profile", "long.yaml", "--temperature", "0.5", "--top-p", "0.9", "--max-tokens", "99")
+    assert "served is asked for at most 99 tokens at temperature 0.5" in done.stdout
+    sent = {(request["temperature"], request["top_p"], request["max_tokens"]) for request in server.requests}
+    assert sent == {(0.5, 0.9, 99)}
+    scores = atrl_bench.frame(tmp_path / "run")  # the same model, twice: the lines say which is which
+    assert set(zip(scores.temperature, scores.max_tokens, strict=True)) >= {(0.5, 99)}
+    assert len(scores) == 2
 
 
 def answer(words: list[str], folder: Path) -> tuple[int, set[str]]:
