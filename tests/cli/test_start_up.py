@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import atrl_bench
 from stored import fill_cell
 
+import atrl_bench
 from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
