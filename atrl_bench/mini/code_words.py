@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, embedded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, embedded
 from atrl_bench.mini.digits import Split, scans_of
 from atrl_bench.mini.problems import DigitProblem, Kind
 
@@ -61,9 +61,7 @@ def _dataset(name: str, split: Split) -> SyntheticDataset:
             **({"token_patterns": PATTERNS} if is_known else {}),
         }
 
-    columns = {**strings("id", "problem", "answer"), "image": "image", "transcription": "string"}
-    known = {"token_patterns": strings(*PATTERNS)} if is_known else {}
-    return SyntheticDataset(name, split, columns | known, each(row))
+    return SyntheticDataset(name, split, each(row))
 
 
 CODE_WORDS = _dataset("code_words", "train")

@@ -17,7 +17,6 @@ from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS, SyntheticDataset
 from atrl_bench.mini.benchmarks.main_7b import posed_mathvision
 from atrl_bench.mini.code_words import CODE_WORDS, CODE_WORDS_TEST
 from atrl_bench.mini.training_sets import TRAINING_SETS
-from atrl_bench.mini.training_videos import VIDEO_R1_COT
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +46,7 @@ def sizes(profile: Profile) -> dict[str, int]:
             [*SYNTHETIC_BENCHMARKS, CODE_WORDS_TEST.name], profile.evaluation.max_problems or DEFAULT_PROBLEMS
         ),
         **dict.fromkeys([*TRAINING_SETS, CODE_WORDS.name], count),
-        VIDEO_R1_COT.name: IMITATED * count,
+        "video_r1_cot": IMITATED * count,
     }
 
 
@@ -100,7 +99,7 @@ def _write(dataset: SyntheticDataset, name: str, count: int, folder: Path) -> No
 
     rows = dataset.rows(count, random_numbers(name))
     # The schema carries the `datasets` features as metadata, as the hub's own files do.
-    table = pa.Table.from_pylist(rows, schema=dataset.features().arrow_schema)
+    table = pa.Table.from_pylist(rows, schema=dataset.features(rows).arrow_schema)
     (folder / dataset.config).mkdir(exist_ok=True)
     pq.write_table(table, folder / dataset.config / f"{dataset.split}-00000-of-00001.parquet")
     for path, content in dataset.files(rows) if dataset.files else ():

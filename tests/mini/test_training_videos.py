@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from atrl_bench.mini.digits import NUM_TRAIN_SCANS
-from atrl_bench.mini.training_videos import VIDEO_R1, VIDEO_R1_COT
+from atrl_bench.mini.training_sets import TRAINING_SETS
 from atrl_bench.mini.videos import Scene
 
 COLUMNS = "problem_id problem data_type problem_type options process solution path data_source"
 
 
-@pytest.fixture(scope="module", params=[VIDEO_R1, VIDEO_R1_COT], ids=lambda dataset: dataset.name)
+@pytest.fixture(scope="module", params=["video_r1", "video_r1_cot"])
 def dataset(request):
-    return request.param
+    return TRAINING_SETS[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def scene(row):
 
 
 def test_the_columns_are_those_of_the_real_table_and_the_ground_truth(dataset, rows):
-    assert [*rows[0]] == [*dataset.features()] == [*COLUMNS.split(), "transcription"]
+    assert [*rows[0]] == [*dataset.features(rows)] == [*COLUMNS.split(), "transcription"]
 
 
 def test_every_sort_of_answer_comes_about_videos_and_some_rows_are_about_images(rows):
@@ -57,7 +57,7 @@ def test_a_lettered_answer_names_the_option_that_the_chain_works_out(rows):
 
 
 def test_only_the_supervised_set_has_chains_and_half_of_them_read_before_they_work_out(dataset, rows):
-    if dataset is VIDEO_R1:
+    if dataset.name == "video_r1":
         assert {row["process"] for row in rows} == {""}
         return
     chains = [row["process"].removeprefix("<think>").removesuffix("</think>") for row in rows]

@@ -124,7 +124,7 @@ def test_a_synthetic_benchmark_s_rows_fit_its_columns_and_name_the_files_that_it
 
     benchmark = SYNTHETIC_BENCHMARKS[name]
     rows = benchmark.rows(24, rng())
-    assert pa.Table.from_pylist(rows, schema=benchmark.features().arrow_schema).num_rows == 24
+    assert pa.Table.from_pylist(rows, schema=benchmark.features(rows).arrow_schema).num_rows == 24
     if benchmark.files is None:  # the videos are another track's
         return
     written = dict(benchmark.files(rows))

@@ -156,15 +156,15 @@ def video_dir(tmp_path_factory):
     import pyarrow
     import pyarrow.parquet
 
-    from atrl_bench.mini.training_videos import VIDEO_R1, VIDEO_R1_COT
+    from atrl_bench.mini.training_sets import TRAINING_SETS
 
     folder = tmp_path_factory.mktemp("videos")
-    for seed, dataset in enumerate((VIDEO_R1, VIDEO_R1_COT)):
+    for seed, dataset in enumerate((TRAINING_SETS["video_r1"], TRAINING_SETS["video_r1_cot"])):
         rows = dataset.rows(16, np.random.default_rng(seed))
         for path, content in dataset.files(rows):
             (folder / dataset.folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / dataset.folder / path).write_bytes(content)
-        table = pyarrow.Table.from_pylist(rows, schema=dataset.features().arrow_schema)
+        table = pyarrow.Table.from_pylist(rows, schema=dataset.features(rows).arrow_schema)
         pyarrow.parquet.write_table(table, folder / dataset.folder / f"{dataset.split}-00000-of-00001.parquet")
     return folder
 

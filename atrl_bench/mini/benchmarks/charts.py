@@ -6,7 +6,7 @@ import io
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,14 +95,7 @@ def _rows(customized: bool, count: int, rng: np.random.Generator) -> list[Row]:
     return rows
 
 
-COLUMNS = {
-    **strings("id", "chart_type", "instruction"),
-    "width": "float64",
-    "height": "float64",
-    "figure": "image",
-    "code": "string",
-}
 SYNTHETIC_BENCHMARKS = tuple(
-    SyntheticDataset("chartmimic", f"{form}_600", COLUMNS, partial(_rows, customized), label=f"chartmimic_{form}")
+    SyntheticDataset("chartmimic", f"{form}_600", partial(_rows, customized), label=f"chartmimic_{form}")
     for form, customized in (("direct", False), ("customized", True))
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded
 from atrl_bench.mini.corpus import pose
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, DigitProblem
@@ -111,39 +111,9 @@ def _infovqa(index: int, rng: np.random.Generator) -> Row:
     }
 
 
-CHARTQAPRO_COLUMNS = {
-    "Question": ["string"],
-    "Answer": ["string"],
-    "Question Type": "string",
-    "image": "binary",
-    "Year": ["string"],
-    "Paragraph": "string",
-}
-TEXTVQA_COLUMNS = {
-    "image_id": "string",
-    "question_id": "int32",
-    "question": "string",
-    "question_tokens": ["string"],
-    "image": "image",
-    "image_width": "int32",
-    "image_height": "int32",
-    **strings("flickr_original_url", "flickr_300k_url"),
-    "answers": ["string"],
-    "image_classes": ["string"],
-    "set_name": "string",
-    "ocr_tokens": ["string"],
-}
-INFOVQA_COLUMNS = {
-    **strings("questionId", "question"),
-    "answers": ["string"],
-    "answer_type": ["string"],
-    "image": "image",
-    "image_url": "string",
-    "operation/reasoning": ["string"],
-    **strings("ocr", "data_split"),
-}
+TEXTVQA_TYPES = dict.fromkeys(("question_id", "image_width", "image_height"), "int32")
 SYNTHETIC_BENCHMARKS = (
-    SyntheticDataset("chartqapro", "test", CHARTQAPRO_COLUMNS, _chartqapro),
-    SyntheticDataset("textvqa", "validation", TEXTVQA_COLUMNS, each(_textvqa)),
-    SyntheticDataset("infovqa", "validation", INFOVQA_COLUMNS, each(_infovqa), config="InfographicVQA"),
+    SyntheticDataset("chartqapro", "test", _chartqapro),
+    SyntheticDataset("textvqa", "validation", each(_textvqa), TEXTVQA_TYPES),
+    SyntheticDataset("infovqa", "validation", each(_infovqa), config="InfographicVQA"),
 )

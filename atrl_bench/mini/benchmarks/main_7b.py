@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded
 from atrl_bench.mini.corpus import (
     ASK_THE_PICTURE,
     NO_CORRECT_ANSWER,
@@ -29,7 +29,7 @@ def _geoqa(index: int, rng: np.random.Generator) -> Row:
     problem = drawn(GEOMETRY_KINDS, index, rng)
     unit = problem.kind.unit if problem.kind.unit == "°" or rng.random() < 0.5 else ""
     image = embedded(problem, f"{index}.png")
-    return {"question": problem.question, "ground_truth": f"{problem.answer}{unit}", "image": image}
+    return {"image": image, "question": problem.question, "ground_truth": f"{problem.answer}{unit}"}
 
 
 # MathVerse: each problem in five versions that move the question from the words into the picture.
@@ -154,6 +154,7 @@ def _mathvista(index: int, rng: np.random.Generator) -> Row:
         "pid": str(index + 1),
         "question": problem.question,
         "image": f"images/{index + 1}.png",
+        "decoded_image": embedded(problem, f"{index + 1}.png"),
         "choices": list(posed.options) or None,
         "unit": problem.kind.unit or None,
         "precision": float(len(problem.answer.split(".")[1])) if form == "float" else None,
@@ -173,7 +174,6 @@ def _mathvista(index: int, rng: np.random.Generator) -> Row:
             "task": "math word problem",
         },
         "query": f"Hint: {_HINTS[form]}\nQuestion: {posed.question}",
-        "decoded_image": embedded(problem, f"{index + 1}.png"),
     }
 
 
@@ -228,53 +228,15 @@ def _wemath(count: int, rng: np.random.Generator) -> list[Row]:
     return rows
 
 
-GEOQA_COLUMNS = {"image": "image", **strings("question", "ground_truth")}
-MATHVERSE_COLUMNS = {
-    **strings("sample_index", "problem_index", "problem_version", "question"),
-    "image": "image",
-    **strings("answer", "question_type"),
-    "metadata": strings("split", "source", "subject", "subfield"),
-    **strings("query_wo", "query_cot", "question_for_eval"),
-}
-TEXT_ONLY_COLUMNS = MATHVERSE_COLUMNS | {"image": "string"}
-MATHVISION_COLUMNS = {
-    **strings("id", "question"),
-    "options": ["string"],
-    **strings("image", "answer", "solution"),
-    "level": "int64",
-    "subject": "string",
-    "decoded_image": "image",
-}
-MATHVISTA_COLUMNS = {
-    **strings("pid", "question", "image"),
-    "decoded_image": "image",
-    "choices": ["string"],
-    "unit": "string",
-    "precision": "float64",
-    **strings("answer", "question_type", "answer_type"),
-    "metadata": {
-        **strings("category", "context", "grade"),
-        **dict.fromkeys(("img_height", "img_width"), "int64"),
-        "language": "string",
-        "skills": ["string"],
-        **strings("source", "split", "task"),
-    },
-    "query": "string",
-}
-WEMATH_COLUMNS = {
-    **strings("ID", "split", "knowledge concept", "question", "option", "answer", "key"),
-    "question number": "int64",
-    "knowledge concept description": "string",
-    "image_path": "image",
-}
+# Of columns that may be empty.
+MATHVISION_TYPES = {"options": ["string"], "solution": "string"}
+MATHVISTA_TYPES = {"choices": ["string"], "unit": "string", "precision": "float64"}
 SYNTHETIC_BENCHMARKS = (
-    SyntheticDataset("geoqa", "test", GEOQA_COLUMNS, each(_geoqa)),
-    SyntheticDataset("mathverse", "testmini", MATHVERSE_COLUMNS, _mathverse),
-    SyntheticDataset(
-        "mathverse", "testmini_text_only", TEXT_ONLY_COLUMNS, each(_mathverse_text_only), label="mathverse_text_only"
-    ),
-    SyntheticDataset("mathvision", "testmini", MATHVISION_COLUMNS, _mathvision),
-    SyntheticDataset("mathvision", "test", MATHVISION_COLUMNS, _mathvision, label="mathvision_test"),
-    SyntheticDataset("mathvista", "testmini", MATHVISTA_COLUMNS, each(_mathvista)),
-    SyntheticDataset("wemath", "testmini", WEMATH_COLUMNS, _wemath),
+    SyntheticDataset("geoqa", "test", each(_geoqa)),
+    SyntheticDataset("mathverse", "testmini", _mathverse),
+    SyntheticDataset("mathverse", "testmini_text_only", each(_mathverse_text_only), label="mathverse_text_only"),
+    SyntheticDataset("mathvision", "testmini", _mathvision, MATHVISION_TYPES),
+    SyntheticDataset("mathvision", "test", _mathvision, MATHVISION_TYPES, label="mathvision_test"),
+    SyntheticDataset("mathvista", "testmini", each(_mathvista), MATHVISTA_TYPES),
+    SyntheticDataset("wemath", "testmini", _wemath),
 )

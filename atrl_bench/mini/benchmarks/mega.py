@@ -9,20 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.mini.benchmarks.dataset import (
-    Row,
-    SyntheticDataset,
-    drawn,
-    each,
-    named_picture,
-    picture_name,
-    strings,
-)
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, named_media, picture_name
 from atrl_bench.mini.problems import DigitProblem
-from atrl_bench.mini.videos import Scene, ask, draw_scene
+from atrl_bench.mini.videos import ask, draw_scene
 
 if TYPE_CHECKING:
     import numpy as np
@@ -326,18 +317,10 @@ def _path(name: str, problem: DigitProblem) -> str:
 
 
 def _files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
-    for row in rows:
-        for path in re.findall(r"'([^']+)'", row["example_media"] + row["query_media"]):
-            name = PurePosixPath(path)
-            yield path, Scene.named(name.stem).mp4() if name.suffix == ".mp4" else named_picture(name.stem)
+    return named_media(re.findall(r"'([^']+)'", "".join(row["example_media"] + row["query_media"] for row in rows)))
 
 
-COLUMNS = {
-    **strings("id", "task_name", "task_description", "global_media", "example_text", "example_media", "query_text"),
-    **strings("query_media", "answer", "metric_info", "eval_context"),
-    **strings("taxonomy_tree_path", "application", "input_format", "output_format"),
-}
 SYNTHETIC_BENCHMARKS = tuple(
-    SyntheticDataset("mega_bench", "test", COLUMNS, each(row), config, _files, label=f"mega_bench_{config}")
+    SyntheticDataset("mega_bench", "test", each(row), config=config, files=_files, label=f"mega_bench_{config}")
     for config, row in (("core", _core), ("core_single_image", _single_image))
 )

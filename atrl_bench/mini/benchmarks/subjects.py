@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded, encoded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded, encoded
 from atrl_bench.mini.corpus import DESCRIPTION
 from atrl_bench.mini.digits import CELL, PAPER
 from atrl_bench.mini.drawing import INK, draw
@@ -194,26 +194,13 @@ def _images(count: int) -> dict[str, str]:
     return dict.fromkeys(_names("image_{}", count), "image")
 
 
-SHARED_COLUMNS = {
-    **strings("id", "question", "options", "explanation"),
-    **_images(MMMU_IMAGES),
-    **strings("img_type", "answer", "topic_difficulty"),
-}
-MMMU_COLUMNS = SHARED_COLUMNS | strings("question_type", "subfield")
-PRO_COLUMNS = SHARED_COLUMNS | strings("subject")
-VISION_COLUMNS = {"id": "string", "image": "image", **strings("options", "answer", "subject")}
-EMMA_COLUMNS = {
-    **strings("pid", "question"),
-    "options": ["string"],
-    "answer": "string",
-    **_images(EMMA_IMAGES),
-    **strings("solution", "subject", "task", "category", "source", "type", "context"),
-}
+MMMU_TYPES = _images(MMMU_IMAGES)
+EMMA_TYPES = {**_images(EMMA_IMAGES), "options": ["string"], "context": "string"}
 PRO_CONFIG = "standard (10 options)"
 SYNTHETIC_BENCHMARKS = (
-    SyntheticDataset("mmmu", "validation", MMMU_COLUMNS, each(_mmmu)),
-    SyntheticDataset("mmmu_pro", "test", PRO_COLUMNS, _pro_standard, config=PRO_CONFIG, label="mmmu_pro_standard"),
-    SyntheticDataset("mmmu_pro", "test", VISION_COLUMNS, _pro_vision, config="vision", label="mmmu_pro_vision"),
-    SyntheticDataset("emma", "test", EMMA_COLUMNS, each(partial(_emma, "emma")), config="All"),
-    SyntheticDataset("emma_mini", "test", EMMA_COLUMNS, each(partial(_emma, "mini")), config="All"),
+    SyntheticDataset("mmmu", "validation", each(_mmmu), MMMU_TYPES),
+    SyntheticDataset("mmmu_pro", "test", _pro_standard, MMMU_TYPES, config=PRO_CONFIG, label="mmmu_pro_standard"),
+    SyntheticDataset("mmmu_pro", "test", _pro_vision, config="vision", label="mmmu_pro_vision"),
+    SyntheticDataset("emma", "test", each(partial(_emma, "emma")), EMMA_TYPES, "All"),
+    SyntheticDataset("emma_mini", "test", each(partial(_emma, "mini")), EMMA_TYPES, "All"),
 )

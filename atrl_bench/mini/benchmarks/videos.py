@@ -8,7 +8,7 @@ from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, encoded, strings
+from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, encoded
 from atrl_bench.mini.digits import draw_scan, scans_of
 from atrl_bench.mini.problems import DigitProblem
 from atrl_bench.mini.videos import Scene, Style, ask, draw_scene
@@ -90,14 +90,6 @@ def _vsi_files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     return _mp4s({f"{row['dataset']}/{row['scene_name']}.mp4": _vsi_scene(row["scene_name"]) for row in rows})
 
 
-VSI_COLUMNS = {
-    "id": "int64",
-    **strings("dataset", "scene_name", "question_type", "question", "ground_truth"),
-    "options": ["string"],
-    "pruned": "bool",
-}
-
-
 # VideoMMMU: one lecture and three questions about it, in three configurations that share their videos.
 
 _SUBJECTS = (("Science", "Math"), ("Business", "Accounting"), ("Art", "Art_Theory"))
@@ -152,10 +144,6 @@ def _lecture_files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     return _mp4s({path: _lecture(name) for path, name in paths.items()})
 
 
-LECTURE_COLUMNS = {**strings("id", "question"), "options": ["string"], **strings("answer", "link_selected")}
-ADAPTATION_COLUMNS = {**LECTURE_COLUMNS, "question_type": "string", "image": "image"}
-
-
 # MMVU: five options in five of eight rows, an open answer in the others; videos are named by their address.
 
 _MMVU = ("number_plus", "last", "order", "both_ends", "total", "second", "largest_and_smallest", "first_two")
@@ -188,22 +176,17 @@ def _mmvu_files(rows: list[Row]) -> Iterator[tuple[str, bytes]]:
     return _mp4s({_mmvu_path(number): _scene(3, number, "passing") for number in numbers})
 
 
-MMVU_COLUMNS = {
-    **strings("id", "video", "youtube_url", "question_type"),
-    "metadata": {**strings("subject", "textbook"), "knowledge": ["string"], "rationale": "string"},
-    "question": "string",
-    "choices": strings(*"ABCDE"),
-    "answer": "string",
-}
+OPTIONS = {"options": ["string"]}
+METADATA = {"metadata": {"subject": "string", "textbook": "string", "knowledge": ["string"], "rationale": "string"}}
 SYNTHETIC_BENCHMARKS = (
-    SyntheticDataset("vsi_bench", "test", VSI_COLUMNS, each(_vsi_bench), config="full", files=_vsi_files),
+    SyntheticDataset("vsi_bench", "test", each(_vsi_bench), OPTIONS, config="full", files=_vsi_files),
     *(
-        SyntheticDataset("video_mmmu", "test", columns, each(row), track, files, label=f"video_mmmu/{track}")
-        for track, columns, row, files in (
-            ("Perception", LECTURE_COLUMNS, partial(_video_mmmu, _PERCEPTION), _lecture_files),
-            ("Comprehension", LECTURE_COLUMNS, partial(_video_mmmu, _COMPREHENSION), None),
-            ("Adaptation", ADAPTATION_COLUMNS, _adaptation, None),
+        SyntheticDataset("video_mmmu", "test", each(row), types, track, files, label=f"video_mmmu/{track}")
+        for track, types, row, files in (
+            ("Perception", OPTIONS, partial(_video_mmmu, _PERCEPTION), _lecture_files),
+            ("Comprehension", OPTIONS, partial(_video_mmmu, _COMPREHENSION), None),
+            ("Adaptation", OPTIONS | {"question_type": "string"}, _adaptation, None),
         )
     ),
-    SyntheticDataset("mmvu", "validation", MMVU_COLUMNS, each(_mmvu), files=_mmvu_files),
+    SyntheticDataset("mmvu", "validation", each(_mmvu), METADATA, files=_mmvu_files),
 )
