@@ -2,8 +2,8 @@
 
     rule(attention, config, seed) -> Credit
 
-Here are those of the paper and its ablations; `published/` has those of other papers, docs/credit_rules.md all of them.
-A rule of somebody else's is any function of this form, or one that an installed package names in the entry points
+Here are those of the paper and its ablations; `published.py` has those of other papers, docs/credit_rules.md all of
+them. A rule of somebody else's is any function of this form, or one that an installed package names in the entry points
 `atrl_bench.rules`. `connectivity_density` and `credit_of_weights` are what most of them need.
 
 Every ablation of the paper is the full rule with a field or two of its config changed, so it says so and nothing more.
@@ -26,11 +26,19 @@ from numpy.typing import NDArray
 
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.diagnostics import placement
-from atrl_bench.credit.published.attention import answer_attention, future_attention, preplan_attention
-from atrl_bench.credit.published.dependency import perception_grounded, token_reweighting, visual_dependency
-from atrl_bench.credit.published.entropy import entropy_bonus, high_entropy
-from atrl_bench.credit.published.position import position_ramp
-from atrl_bench.credit.published.probability import probability_weighting, relative_surprisal
+from atrl_bench.credit.published import (
+    answer_attention,
+    entropy_bonus,
+    future_attention,
+    high_entropy,
+    perception_grounded,
+    position_ramp,
+    preplan_attention,
+    probability_weighting,
+    relative_surprisal,
+    token_reweighting,
+    visual_dependency,
+)
 from atrl_bench.credit.refinement import denoise, propagate, start_importance
 from atrl_bench.credit.rule import (
     Credit,

@@ -8,11 +8,18 @@ import pytest
 import torch
 
 from atrl_bench.credit import AttentionRows, CreditConfig, token_credit
-from atrl_bench.credit.published.attention import answer_attention, future_attention, preplan_attention
-from atrl_bench.credit.published.dependency import perception_grounded, token_reweighting, visual_dependency
-from atrl_bench.credit.published.entropy import entropy_bonus
-from atrl_bench.credit.published.position import position_ramp
-from atrl_bench.credit.published.probability import probability_weighting, relative_surprisal
+from atrl_bench.credit.published import (
+    answer_attention,
+    entropy_bonus,
+    future_attention,
+    perception_grounded,
+    position_ramp,
+    preplan_attention,
+    probability_weighting,
+    relative_surprisal,
+    token_reweighting,
+    visual_dependency,
+)
 
 AS_WRITTEN = CreditConfig(scale="as_written")
 
