@@ -71,6 +71,9 @@ def evaluate(
     max_tokens: Annotated[
         int | None, Option(min=1, help="an answer is cut here, or at a task's own minimum; default: the profile's")
     ] = None,
+    image: Annotated[
+        str | None, Option(help="withhold the pictures: none, blank, noise, shuffled, blur:SIGMA, frozen, reordered")
+    ] = None,
     base_url: Annotated[str | None, Option(help="OpenAI-compatible URL that serves MODEL")] = None,
     num_parallel: Annotated[int, Option(min=1, help="requests at a time to a URL")] = 8,
     api_key_variable: Annotated[str, Option(help="environment variable with the key of --base-url")] = "OPENAI_API_KEY",
@@ -104,7 +107,7 @@ def evaluate(
             )
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
     quiet = options.as_json or not launched().is_main
-    choice = EvaluationOptions(repeats, limit, frames, judge, endpoint, options.seed)
+    choice = EvaluationOptions(repeats, limit, frames, judge, endpoint, options.seed, image)
     names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
     profile = run_dir.profile.answering(temperature=temperature, top_p=top_p, max_new_tokens=max_tokens)
     run_dir = replace(run_dir, profile=profile)

@@ -147,7 +147,8 @@ class CellRunner:
     def _take_over(self) -> None:
         """Copy the answers of a cell that differs only in how it was graded: another grader needs no new answers."""
         filters = {name: value for name, value in self.spec.as_dict().items() if name not in GRADING_FIELDS}
-        filters["engine"] = self.spec.engine  # what another engine answered, or this process, is another answer
+        # What another engine answered, or this process, is another answer, and so is one without the picture.
+        filters |= {"engine": self.spec.engine, "image": self.spec.image}
         for other in self.store.cells(**filters):
             if other.key != self.spec.key:
                 self.store.add_responses(self.spec.key, list(self.store.responses(other.key).values()))

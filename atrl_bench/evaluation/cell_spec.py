@@ -11,6 +11,7 @@ from typing import Any
 from atrl_bench.data.dataset import data_digest
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError
+from atrl_bench.evaluation.image_condition import ImageCondition
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.chart_prompt import CHART_PROMPT_VERSION
 from atrl_bench.grading.judge.judge import JudgeConfig
@@ -49,6 +50,7 @@ class EvaluationOptions:
     judge: JudgeConfig | None = None
     endpoint: EndpointConfig | None = None  # the model that it serves answers, whatever the model is called
     run_seed: int = 0  # of prompts and samples
+    image: str | None = None  # how pictures are withheld, see image_condition.py; None: they are shown
     engine: Engine | None = None  # serves the very model, at `endpoint` while it runs; None: this process, a stranger
 
 
@@ -92,6 +94,7 @@ class CellSpec:
     profile: str
     charts: Mapping[str, Any] | None = None  # what the score of a chart depends on beside the answer
     engine: Mapping[str, str] | None = None  # what answers in place of this process
+    image: str | None = None  # how pictures are withheld; None: they are shown
 
     @property
     def key(self) -> str:
@@ -101,7 +104,7 @@ class CellSpec:
         content = {"kind": "evaluation", **asdict(self)}
         if self.decoding.num_frames is None:
             del content["decoding"]["num_frames"], content["decoding"]["video_max_pixels"]
-        for name in ("charts", "engine"):
+        for name in ("charts", "engine", "image"):
             if content[name] is None:
                 del content[name]
         return content
@@ -130,6 +133,9 @@ def cell_spec(
         ref = ServedModel(options.endpoint.model)
     else:
         ref = model if isinstance(model, local.TrainedModel) else local.model_ref(model)
+    condition = None if options.image is None else ImageCondition.parse(options.image)
+    if condition is not None:
+        condition.check(info)
     return CellSpec(
         model_digest=ref.digest,
         model_name=ref.name,
@@ -146,6 +152,7 @@ def cell_spec(
         profile=profile.name,
         charts=_charts(judge) if CODE_ISOLATION in info.needs else None,
         engine=asdict(options.engine) if options.engine else None,
+        image=None if condition is None else str(condition),
     )
 
 

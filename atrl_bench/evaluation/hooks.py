@@ -165,18 +165,17 @@ def video_file(row: Row, name: str) -> str:
     return str(path_inside(Path(root), name))
 
 
-def num_pixels(row: Row) -> int:
-    """How many pixels the row's images have, read from their headers; a broken header counts as none."""
+def picture_sizes(row: Row) -> list[tuple[int, int]]:
+    """Width and height of the row's pictures, read from their headers; those with a broken header are left out."""
     from PIL import Image as Pillow
 
-    total = 0
+    sizes = []
     for value in row.values():
         if isinstance(value, Mapping) and value.get("bytes"):
             with contextlib.suppress(Exception), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they are about files that are refused when they are shown
-                width, height = Pillow.open(io.BytesIO(value["bytes"])).size
-                total += width * height
-    return total
+                sizes.append(Pillow.open(io.BytesIO(value["bytes"])).size)
+    return sizes
 
 
 _ITEM = re.compile(

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from atrl_bench.evaluation.cell_spec import CellSpec
 from atrl_bench.evaluation.cell_writer import CellWriter
 from atrl_bench.evaluation.data import without_images
-from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row, num_pixels
-from atrl_bench.evaluation.prompts_for import UnreadableRow, prompts_for
+from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row, picture_sizes
+from atrl_bench.evaluation.prompts_for import UnreadableRow, prompts_for, shown_instead
 from atrl_bench.evaluation.tasks import Task
 from atrl_bench.models.prompt import Answerer, Prompt
 from atrl_bench.profiles import EvaluationSizes
@@ -56,6 +57,10 @@ class AnswerJob:
         batches = plan_batches(self.rows.__getitem__, texts, groups, self.sizes.batch_size, self.sizes.max_pixels)
         return batches[number::count]
 
+    @cached_property
+    def instead(self) -> Callable[[str], Row] | None:
+        return shown_instead(self.writer.problems, self.rows, self.spec)
+
     def questions(self, batch: Sequence[int]) -> Iterator[Question]:
         missing = {}
         for index in batch:
@@ -63,7 +68,7 @@ class AnswerJob:
             repeats = [n for n in range(self.spec.decoding.repeats) if (problem_id, n) not in self.stored]
             if repeats:
                 missing[index] = repeats
-        prompts = prompts_for(self.task, (self.rows[index] for index in missing), self.spec)
+        prompts = prompts_for(self.task, (self.rows[index] for index in missing), self.spec, self.instead)
         for repeats, prompt in zip(missing.values(), prompts, strict=True):
             if isinstance(prompt, UnreadableRow):
                 self.writer.skip(prompt)
@@ -90,7 +95,7 @@ def plan_batches(
         row = row_at(index)
         if MEDIA_ROOT in row:  # all videos are as long; questions about one stand together, so it is decoded once
             return 0.0, groups[index], index
-        pixels = min(num_pixels(row), max_pixels)
+        pixels = min(sum(width * height for width, height in picture_sizes(row)), max_pixels)
         return pixels / PIXELS_PER_TOKEN + len(texts[index]) / LETTERS_PER_TOKEN, "", index
 
     order = sorted(range(len(texts)), key=size, reverse=True)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.evaluation.cell_spec import CellSpec
 from atrl_bench.evaluation.hooks import Row
+from atrl_bench.evaluation.image_condition import ImageCondition, donors, withheld
 from atrl_bench.evaluation.tasks import Task
 from atrl_bench.models.prompt import Messages, Prompt
 from atrl_bench.models.video import Video, read_video
+from atrl_bench.results.records import Problem
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from PIL.Image import Image
 
 
 @dataclass(frozen=True)
@@ -23,11 +29,32 @@ class UnreadableRow:
     reason: str
 
 
-def prompts_for(task: Task, rows: Iterable[Row], spec: CellSpec) -> Iterator[Prompt | UnreadableRow]:
+def shown_instead(problems: Sequence[Problem], rows: Dataset, spec: CellSpec) -> Callable[[str], Row] | None:
+    """The row whose picture each problem is shown, by the problem's id, in a cell that shuffles them."""
+    if spec.image != "shuffled":
+        return None
+    donor = donors(problems, rows, spec.run_seed)
+    return lambda problem_id: rows[donor[problem_id]]
+
+
+def prompts_for(
+    task: Task, rows: Iterable[Row], spec: CellSpec, instead: Callable[[str], Row] | None = None
+) -> Iterator[Prompt | UnreadableRow]:
+    """The prompt of each row; `instead` is `shown_instead` of all rows."""
     num_frames = spec.decoding.num_frames or 0  # of a task without videos, which asks for none
     read_frames = partial(read_video, num_frames=num_frames, max_pixels=spec.decoding.video_max_pixels)
+    condition = None if spec.image is None else ImageCondition.parse(spec.image)
+
+    def make_messages(row: Row) -> Messages:
+        messages = messages_of(task, row, spec.run_seed)
+        if condition is None:
+            return messages
+        name = task.code.problem_id(row)
+        others = _media(messages_of(task, instead(name), spec.run_seed), read_frames) if instead else []
+        return withheld(_read(messages, read_frames), condition, others, spec.run_seed, name)
+
     for row in rows:
-        yield read_prompt(task.code.problem_id(row), partial(messages_of, task, row, spec.run_seed), read_frames)
+        yield read_prompt(task.code.problem_id(row), partial(make_messages, row), read_frames)
 
 
 def messages_of(task: Task, row: Row, run_seed: int) -> Messages:
@@ -46,9 +73,31 @@ def read_prompt(
         messages = make_messages()
         # lmms-eval calls an image's or video's content `url`; chat templates only look at the type.
         for part in (part for turn in messages for part in turn["content"] if part["type"] in media):
-            media[part["type"]].append(read_frames(part["url"]) if part["type"] == "video" else part["url"])
+            media[part["type"]].append(_content(part, read_frames))
     except (AtrlBenchError, MemoryError):
         raise
     except Exception as error:  # a bad video, and whatever Pillow raises on damaged bytes, which is of many kinds
         return UnreadableRow(problem_id, reason_of(error))
     return Prompt(problem_id, messages, media["image"], tuple(media["video"]))
+
+
+def _content(part: dict[str, Any], read_frames: Callable[[str], Video]) -> Image | Video:
+    """What a part shows, a video read from its file."""
+    return read_frames(part["url"]) if isinstance(part["url"], str) else part["url"]
+
+
+def _read(messages: Messages, read_frames: Callable[[str], Video]) -> Messages:
+    return [
+        turn
+        | {
+            "content": [
+                part if part["type"] == "text" else part | {"url": _content(part, read_frames)}
+                for part in turn["content"]
+            ]
+        }
+        for turn in messages
+    ]
+
+
+def _media(messages: Messages, read_frames: Callable[[str], Video]) -> list[Image | Video]:
+    return [_content(part, read_frames) for turn in messages for part in turn["content"] if part["type"] != "text"]

@@ -24,8 +24,8 @@ from atrl_bench.digests import spec_key
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell import load_model
 from atrl_bench.evaluation.cell_spec import CellSpec
-from atrl_bench.evaluation.data import load_rows, row_name, without_images
-from atrl_bench.evaluation.prompts_for import prompts_for
+from atrl_bench.evaluation.data import load_rows, read_problems
+from atrl_bench.evaluation.prompts_for import prompts_for, shown_instead
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import LocalModel, find_model, model_inputs, prompt_hash
@@ -221,9 +221,9 @@ def prompts_of_cell(store: Store, key: str, run_dir: RunDir, problem_ids: set[st
     spec = CellSpec.from_dict(_cell(store, key).spec)
     task = find_task(spec.task)
     rows = load_rows(task, run_dir.data_dir(task.folder), spec.limit)
-    names = [row_name(task, row, index) for index, row in enumerate(without_images(rows))]
-    wanted = rows.select([index for index, name in enumerate(names) if name in problem_ids])
-    prompts = prompts_for(task, wanted, spec)
+    rows, problems, _ = read_problems(task, rows)
+    wanted = rows.select([index for index, problem in enumerate(problems) if problem.problem_id in problem_ids])
+    prompts = prompts_for(task, wanted, spec, shown_instead(problems, rows, spec))
     return {prompt.problem_id: prompt for prompt in prompts if isinstance(prompt, Prompt)}
 
 

@@ -46,7 +46,17 @@ class ColumnDefinition(Settings):
         description="acc@1; mean@N over N repeats; S@N, a statistic of the task; headline@N, the task's own number",
     )
     frames: int | None = Field(None, gt=0, multiple_of=2, description="frames of a video; none: the profile's")
+    image: str | None = Field(None, description="how pictures are withheld, as `task@shuffled`; none: they are shown")
+    relies_on: str | None = Field(
+        None, description="the column of the same task with its pictures: this one prints the reliance, that less this"
+    )
     footnotes: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _task_at_condition(cls, content: Any) -> Any:
+        task, at, image = str(content.get("task", "")).partition("@") if isinstance(content, dict) else ("", "", "")
+        return {**content, "task": task, "image": image} if at else content
 
     @property
     def text(self) -> str:
@@ -169,6 +179,8 @@ class TableDefinition(Settings):
         groups, compared = {group.id for group in self.groups}, {row.id for row in self.rows if row.compared_with}
         yield "the baseline is", self.baseline, rows, "no row"
         yield "the point is", self.point, rows, "no row"
+        for shown in self.columns:
+            yield f"column {shown.id} relies on", shown.relies_on, columns, "no column"
         for group in self.groups:
             yield f"the baseline of group {group.id} is", group.baseline, rows, "no row"
             yield f"the oracle of group {group.id} is", group.oracle, compared, "no row that is compared with another"

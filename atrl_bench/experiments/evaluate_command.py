@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from atrl_bench.engines.devices import ONE_PROCESS, Cluster, Machine, environment, memory_gb
 from atrl_bench.engines.processes import launched
 from atrl_bench.engines.ray_cluster import RayCluster
-from atrl_bench.evaluation.cell_spec import EvaluationOptions
+from atrl_bench.evaluation.cell_spec import CellSpec, EvaluationOptions
 from atrl_bench.evaluation.tasks import Suite, expand, find_task, list_suites, scored
 from atrl_bench.experiments.jobs import EvaluationJob, answer, answer_task
 from atrl_bench.experiments.progress import Watch
@@ -20,7 +21,15 @@ from atrl_bench.grading.judge.agreement import JudgeSummary, judge_summary
 from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.records import Sample
 from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics import Estimate, ScoredSamples, breakdown, score, suite_score
+from atrl_bench.results.statistics import (
+    Estimate,
+    Reliance,
+    ScoredSamples,
+    breakdown,
+    reliance,
+    score,
+    suite_score,
+)
 from atrl_bench.results.store import Store
 
 MAX_NAME = 34  # columns of a terminal
@@ -48,6 +57,54 @@ class ScoreInterval:
 
 
 @dataclass(frozen=True)
+class Looks:
+    """How much of a score rests on the pictures: `Reliance` as numbers, also of the benchmark's own parts."""
+
+    with_picture: ScoreInterval
+    without: ScoreInterval
+    reliance: ScoreInterval
+    p_value: float
+    changed: ScoreInterval
+    changed_anyway: ScoreInterval | None
+    stays_right: ScoreInterval | None
+    chance: float | None
+    by: dict[str, Looks] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Reliance, by: Mapping[str, Reliance] | None = None) -> Looks:
+        anyway, stays = (_maybe(item) for item in (found.changed_anyway, found.stays_right))
+        return cls(
+            ScoreInterval.of(found.with_picture),
+            ScoreInterval.of(found.without),
+            ScoreInterval.of(found.difference.estimate),
+            found.difference.p_value,
+            ScoreInterval.of(found.changed),
+            anyway,
+            stays,
+            found.chance,
+            {name: cls.of(part) for name, part in (by or {}).items()},
+        )
+
+    def lines(self, image: str) -> Iterable[str]:
+        shown, left = (f"{100 * item.mean:.1f}" for item in (self.with_picture, self.without))
+        chance = "" if self.chance is None else f", guessing {100 * self.chance:.1f}"
+        yield f"reliance on the picture: {_points(self.reliance)} points ({shown} with it, {left} {image}{chance})"
+        anyway = "" if self.changed_anyway is None else f" ({100 * self.changed_anyway.mean:.0f} % between two repeats)"
+        yield f"{100 * self.changed.mean:.0f} % of the answers change{anyway}" + (
+            "" if self.stays_right is None else f"; {100 * self.stays_right.mean:.0f} % of the right ones stay right"
+        )
+        yield from (f"  {name}: {_points(part.reliance)}" for name, part in self.by.items())
+
+
+def _maybe(estimate: Estimate | None) -> ScoreInterval | None:
+    return None if estimate is None else ScoreInterval.of(estimate)
+
+
+def _points(interval: ScoreInterval) -> str:
+    return f"{100 * interval.mean:+.1f} ± {100 * interval.half_width_95:.1f}".replace("+-", "-")
+
+
+@dataclass(frozen=True)
 class TaskScores:
     """Everything a cell says: its scores under every metric of its task, and what became of every row."""
 
@@ -65,6 +122,8 @@ class TaskScores:
     by: dict[str, dict[str, ScoreInterval]]
     variants: dict[str, ScoreInterval]
     judge: JudgeSummary | None
+    image: str | None = None  # how pictures were withheld
+    looks: Looks | None = None
 
     def rows(self) -> Iterable[tuple[str, ...]]:
         yield from (interval.row(self.task, metric) for metric, interval in self.scores.items())
@@ -78,6 +137,10 @@ class TaskScores:
         )
         if self.judge:
             yield (f"  {self.judge.line}",)
+        if self.looks is not None:
+            yield from ((f"  {line}",) for line in self.looks.lines(self.image or ""))
+        elif self.image is not None:
+            yield (f"  pictures: {self.image}; the same command without --image says how much it relies on them",)
 
 
 @dataclass(frozen=True)
@@ -169,7 +232,23 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         by={by: {value: ScoreInterval.of(part) for value, part in parts.items()}} if by else {},
         variants={name: _variant(samples, num_repeats, name) for name in info.code.variants if name in details},
         judge=judge_summary(store, key),
+        **_looks(store, key, samples, by),
     )
+
+
+def _looks(store: Store, key: str, withheld: Sequence[Sample], by: str | None) -> dict[str, Any]:
+    """How pictures were withheld in a cell, and what that says beside the same cell with them, where it is done."""
+    spec = CellSpec.from_dict(cell.spec) if (cell := store.cell(key)) is not None else None
+    if spec is None or spec.image is None:
+        return {}
+    shown = store.cell(replace(spec, image=None).key)
+    if shown is None or shown.state != "done":
+        return {"image": spec.image}
+    real, parts = store.samples(shown.key), {}
+    for value in sorted({str(sample.problem.meta.get(by)) for sample in withheld}) if by else ():
+        of_value = ([s for s in samples if str(s.problem.meta.get(by or "")) == value] for samples in (real, withheld))
+        parts[value] = reliance(*of_value)
+    return {"image": spec.image, "looks": Looks.of(reliance(real, withheld), parts)}
 
 
 def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> ScoreInterval:

@@ -91,9 +91,7 @@ def job_of_row(job: Job, run_dir: RunDir) -> EvaluationJob:
         spec = job.run_spec or {}
         model = TrainingJob(run_dir=run_dir, name=job.name, recipe=job.recipe, spec=spec, seed=job.seed)
     evaluations = tuple(
-        (task, EvaluationOptions(frames=frames, run_seed=EVALUATION_SEED))
-        for task, frames in job.evaluations
-        if not obstacle(task)
+        (asked.task, asked.options(run_seed=EVALUATION_SEED)) for asked in job.evaluations if not obstacle(asked.task)
     )
     return EvaluationJob(run_dir=run_dir, name=job.name, model=model, evaluations=evaluations)
 

@@ -54,10 +54,14 @@ RunsByRate = Mapping[float, Sequence[Run]]
 
 
 class Evaluation(NamedTuple):
-    """One benchmark as a column asks for it; `frames` of a video, None for the profile's number."""
+    """One benchmark as a column asks for it."""
 
     task: str
-    frames: int | None
+    frames: int | None  # of a video; None: the profile's number
+    image: str | None = None  # how pictures are withheld
+
+    def options(self, **others: Any) -> EvaluationOptions:
+        return EvaluationOptions(frames=self.frames, image=self.image, **others)
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,7 @@ def plan_definition(
 
 def evaluations_of(*columns: ColumnDefinition) -> tuple[Evaluation, ...]:
     needed = [
-        Evaluation(task.name, column.frames if task.shows_videos else None)
+        Evaluation(task.name, column.frames if task.shows_videos else None, column.image)
         for column in columns
         for task in expand([column.task])
     ]
@@ -293,10 +297,10 @@ def _cell_keys(
     model: str | TrainedModel, evaluations: Iterable[Evaluation], plan: Plan, *, endpoint: EndpointConfig | None = None
 ) -> dict[Evaluation, str]:
     keys = {}
-    for task, frames in evaluations:
-        options = EvaluationOptions(frames=frames, endpoint=endpoint, run_seed=EVALUATION_SEED)
-        if (key := cell_key(model, task, options, plan.run_dir)) is not None:
-            keys[Evaluation(task, frames)] = key
+    for asked in evaluations:
+        options = asked.options(endpoint=endpoint, run_seed=EVALUATION_SEED)
+        if (key := cell_key(model, asked.task, options, plan.run_dir)) is not None:
+            keys[asked] = key
     return keys
 
 

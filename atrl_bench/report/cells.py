@@ -110,9 +110,16 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
     tasks = tasks_of(column.task)
     answers, counted = _read(source, stored, tasks)
     at = row.id, column.id
-    if len(answers) == len(tasks):
-        measured.scores[at] = scores_of(answers, column.metric)
-        measured.all_repeats[at] = scores_of(answers, _over_every_repeat(column.metric, counted.num_repeats))
+    metrics = column.metric, _over_every_repeat(column.metric, counted.num_repeats)
+    if column.relies_on is not None:
+        keys = source.cell_keys.get((row.id, column.relies_on), ())
+        with_pictures, _ = _read(source, [cell for key in keys if (cell := source.store.cell(key))], tasks)
+        if not _same_seeds(with_pictures, answers):
+            reason = f"it needs the column {column.relies_on}"
+            return TableCell("missing", reason=reason, command=_command(source, row, column))
+        measured.scores[at], measured.all_repeats[at] = (_reliance(with_pictures, answers, m) for m in metrics)
+    elif len(answers) == len(tasks):
+        measured.scores[at], measured.all_repeats[at] = (scores_of(answers, metric) for metric in metrics)
     scores, all_repeats = measured.scores.get(at), measured.all_repeats.get(at)
     failure = next((cell.reason for cell in stored if cell.state == "failed"), "")
     num_seeds = len(source.seeds) if row.recipe else 1
@@ -253,9 +260,24 @@ class Scores:
         return difference if difference.estimate.num_problems else None
 
 
-def scores_of(answers: Answers, metric: str) -> Scores:
-    parts = tuple(_pooled(task, of_seed, metric) for task, of_seed in answers.items())
+def scores_of(answers: Answers, metric: str, *, are_differences: bool = False) -> Scores:
+    pooled = (_pooled(task, of_seed, metric) for task, of_seed in answers.items())
+    parts = tuple(replace(part, are_differences=are_differences) for part in pooled)
     return Scores(parts, _by_seed(answers, metric))
+
+
+def _same_seeds(ours: Answers, theirs: Answers) -> bool:
+    return {task: set(of_seed) for task, of_seed in ours.items()} == {t: set(of_seed) for t, of_seed in theirs.items()}
+
+
+def _reliance(shown: Answers, withheld: Answers, metric: str) -> Scores:
+    """The scores with pictures less those without, problem by problem and seed by seed."""
+    count = int(metric.rpartition("@")[2])
+    less = {
+        task: {seed: array.repeats(count).less(withheld[task][seed].repeats(count)) for seed, array in of_seed.items()}
+        for task, of_seed in shown.items()
+    }
+    return scores_of(less, "acc@1", are_differences=True)
 
 
 def average_by_seed(columns: Sequence[Scores]) -> dict[int, float]:

@@ -66,6 +66,14 @@ class ScoreArray:
         scores_PR[:, :kept], states_PR[:, :kept] = self.scores_PR[:, :kept], self.states_PR[:, :kept]
         return ScoreArray(self.problems, scores_PR, states_PR)
 
+    def less(self, other: ScoreArray) -> ScoreArray:
+        """Each problem's mean here less its mean in `other`, as one repeat, of the problems that both have."""
+        ours, theirs = self.means(), other.means()
+        kept = [problem for problem in self.problems if problem.problem_id in ours.keys() & theirs.keys()]
+        scores_PR, states_PR = empty(len(kept), 1)
+        scores_PR[:, 0] = [ours[problem.problem_id] - theirs[problem.problem_id] for problem in kept]
+        return ScoreArray(tuple(kept), scores_PR, states_PR)
+
     def means(self) -> dict[str, float]:
         """The mean over repeats of each problem's scores; a problem without any judged answer is left out."""
         judged_PR = ~np.isnan(self.scores_PR)

@@ -30,12 +30,14 @@ from atrl_bench.results.statistics.metrics import (
     suite_difference,
     suite_score,
 )
+from atrl_bench.results.statistics.reliance import Reliance, reliance
 
 __all__ = [
     "Difference",
     "Estimate",
     "Maker",
     "Number",
+    "Reliance",
     "ScoredSamples",
     "SeedSpread",
     "Statistic",
@@ -53,6 +55,7 @@ __all__ = [
     "paired_difference",
     "parse_metric",
     "plain_mean",
+    "reliance",
     "score",
     "seed_spread",
     "suite_difference",

@@ -15,7 +15,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
@@ -43,6 +43,7 @@ class ScoredSamples:
     answers: ScoreArray
     metric: str
     statistics: Mapping[str, Maker] = field(default_factory=dict)
+    are_differences: bool = False  # of two scores, so that a value may be below 0
 
     def __post_init__(self) -> None:
         parse_metric(self.metric, self.statistics)
@@ -82,7 +83,7 @@ class ScoredSamples:
     def only(self, problems: Sequence[Problem]) -> ScoredSamples:
         kept = {problem.problem_id for problem in problems}
         rows = [p for p, problem in enumerate(self.answers.problems) if problem.problem_id in kept]
-        return ScoredSamples(self.answers.rows(np.array(rows, dtype=np.intp)), self.metric, self.statistics)
+        return replace(self, answers=self.answers.rows(np.array(rows, dtype=np.intp)))
 
     def weighted(self) -> Weighted:
         """The composite number as a function of the weights of `problems`."""
@@ -136,7 +137,8 @@ def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESA
     Unrelated benchmarks are `average_of`'s. The number of a single part is that part's own.
     """
     if all(part.maker is None for part in parts):
-        return score_of(mean_of_parts([(part.scores, part.groups) for part in parts]))
+        mean = mean_of_parts([(part.scores, part.groups) for part in parts])
+        return constant_or(mean) if any(part.are_differences for part in parts) else score_of(mean)
     return score_of(bootstrap([_part(part) for part in parts], num_resamples, seed))
 
 

@@ -1,0 +1,191 @@
+"""What a model is shown in place of a problem's picture, to see how much its answers rest on it.
+
+    none        no picture at all; the words stay as they are
+    blank       grey of the same size
+    noise       random colours of the same size
+    shuffled    the picture of another problem of the task, of about the same size
+    blur:SIGMA  the picture itself through a Gaussian blur of that many pixels
+    frozen      of a video: its middle frame, for as long as it lasts
+    reordered   of a video: its own frames in another order
+
+A blank picture is one that no model has seen in training, and a shuffled one misleads: what is left without the picture
+depends on how it is taken away, so each way is a cell of its own and none is mixed with another.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Self
+
+from atrl_bench.errors import AtrlBenchError, InvalidFileError
+from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row, picture_sizes
+from atrl_bench.models.prompt import Messages
+from atrl_bench.models.video import Video
+from atrl_bench.results.records import Problem
+
+if TYPE_CHECKING:
+    import numpy as np
+    from datasets import Dataset
+    from PIL.Image import Image
+
+    from atrl_bench.evaluation.tasks import Task
+
+WAYS = ("none", "blank", "noise", "shuffled", "blur:SIGMA", "frozen", "reordered")
+OF_VIDEOS = ("frozen", "reordered")
+GREY = 127
+_FORM = re.compile(r"(none|blank|noise|shuffled|frozen|reordered)|blur:(\d+(?:\.\d+)?)")
+
+
+@dataclass(frozen=True)
+class ImageCondition:
+    """One way to withhold a picture; `sigma` in pixels for a blur."""
+
+    way: str
+    sigma: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        form = _FORM.fullmatch(text)
+        if form is None or (form[2] and not float(form[2])):
+            raise AtrlBenchError(
+                f"Pictures cannot be shown as {text!r}.",
+                why=f"They are shown as they are, or by one of {', '.join(WAYS)}.",
+                next_step="name one of them, for example --image shuffled or --image blur:4",
+            )
+        return cls(form[1] or "blur", float(form[2] or 0))
+
+    def __str__(self) -> str:
+        return f"blur:{self.sigma:g}" if self.way == "blur" else self.way
+
+    def check(self, task: Task) -> None:
+        """Refuse a way that makes nothing else of what this task shows."""
+        if self.way in OF_VIDEOS and not task.shows_videos:
+            raise AtrlBenchError(
+                f"{task.title} shows pictures, which cannot be {self.way}.",
+                next_step=f"give one of {', '.join(way for way in WAYS if way not in OF_VIDEOS)}",
+            )
+
+
+def withheld(messages: Messages, condition: ImageCondition, others: Sequence[Any], seed: int, name: str) -> Messages:
+    """The messages with each picture and video (already read) shown by this condition.
+
+    `others` are what is shown instead where it is shuffled. What is random depends on (seed, name, place) alone.
+    """
+    stand_ins, place = cycle(others), 0
+    turns: Messages = []
+    for turn in messages:
+        parts = []
+        for part in turn["content"]:
+            if part["type"] not in ("image", "video"):
+                parts.append(part)
+            elif condition.way != "none":
+                shown = next(stand_ins) if condition.way == "shuffled" else part["url"]
+                parts.append(part | {"url": _shown(shown, condition, _random(seed, f"{name}:{place}"))})
+                place += 1
+        turns.append(turn | {"content": parts})
+    return turns
+
+
+def _random(seed: int, name: str) -> np.random.Generator:
+    import numpy as np
+
+    return np.random.default_rng([seed, zlib.crc32(name.encode())])
+
+
+def _shown(shown: Image | Video, condition: ImageCondition, rng: np.random.Generator) -> Image | Video:
+    import numpy as np
+    from PIL import Image as Pillow
+
+    if not isinstance(shown, Video):
+        return Pillow.fromarray(_changed(np.asarray(shown)[None], condition, rng)[0])
+    count = len(shown.frames)
+    if condition.way == "frozen":
+        return replace(shown, frames=shown.frames[[count // 2] * count])
+    if condition.way == "reordered":
+        return shown.reordered(_other_order(count, rng))
+    return replace(shown, frames=_changed(shown.frames, condition, rng))
+
+
+def _changed(frames_NHWC: np.ndarray, condition: ImageCondition, rng: np.random.Generator) -> np.ndarray:
+    import numpy as np
+    from PIL import Image as Pillow
+    from PIL import ImageFilter
+
+    if condition.way == "blank":
+        return np.full_like(frames_NHWC, GREY)
+    if condition.way == "noise":
+        return rng.integers(0, 256, frames_NHWC.shape, dtype=np.uint8)
+    if condition.way == "blur":
+        blur = ImageFilter.GaussianBlur(condition.sigma)
+        return np.stack([np.asarray(Pillow.fromarray(frame).filter(blur)) for frame in frames_NHWC])
+    return frames_NHWC  # shuffled: another problem's, as it is
+
+
+def _other_order(count: int, rng: np.random.Generator) -> list[int]:
+    """A random order in which no frame is where it was."""
+    order = rng.permutation(count).tolist()
+    return [before for _, before in sorted(zip(order, [*order[1:], order[0]], strict=True))]
+
+
+# Whose picture is shown -----------------------------------------------------------------------------------------------
+
+
+def donors(problems: Sequence[Problem], rows: Dataset, seed: int) -> dict[str, int]:
+    """For each problem id the number of the row whose picture it is shown: of another group, of about the same size.
+
+    Rows with as many pictures, of an area within a factor of two, are a class. In it groups stand in a random order,
+    and each row takes the picture that is one largest group further on, so that every picture is shown as often as it
+    is its own problem's. A class of which one group has more than half joins the next larger one.
+    """
+    classes: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index in range(len(rows)):
+        classes[_size_class(rows[index])].append(index)
+    rng, found = _random(seed, "shuffled"), dict[int, int]()
+    groups = [problem.group for problem in problems]
+    waiting: list[int] = []
+    for _, members in sorted(classes.items()):
+        waiting += members
+        if _is_mixed(waiting, groups):
+            found |= _shifted(waiting, groups, rng)
+            waiting = []
+    if waiting:  # the largest pictures are too few, or of one group: all rows are one class
+        if not _is_mixed(range(len(rows)), groups):
+            raise InvalidFileError(
+                f"These pictures cannot be shuffled: of {len(rows)} rows more than half belong to one group.",
+                why="Each row would have to be shown the picture of another group.",
+                next_step="take more rows, or withhold pictures by --image blank",
+            )
+        found = _shifted(range(len(rows)), groups, rng)
+    return {problems[index].problem_id: donor for index, donor in found.items()}
+
+
+def _size_class(row: Row) -> tuple[int, int]:
+    """How many pictures, and the power of two of their area; videos are all of one class."""
+    sizes = [] if MEDIA_ROOT in row else picture_sizes(row)
+    area = sum(width * height for width, height in sizes)
+    return len(sizes), round(math.log2(area)) if area else 0
+
+
+def _is_mixed(rows: Sequence[int], groups: Sequence[str]) -> bool:
+    return 2 * _largest(rows, groups) <= len(rows)
+
+
+def _largest(rows: Sequence[int], groups: Sequence[str]) -> int:
+    counts: dict[str, int] = defaultdict(int)
+    for index in rows:
+        counts[groups[index]] += 1
+    return max(counts.values())
+
+
+def _shifted(rows: Sequence[int], groups: Sequence[str], rng: np.random.Generator) -> dict[int, int]:
+    names = sorted({groups[index] for index in rows})
+    place = dict(zip(names, rng.permutation(len(names)).tolist(), strict=True))
+    order = sorted(rows, key=lambda index: (place[groups[index]], index))
+    further = _largest(rows, groups)
+    return {index: order[(i + further) % len(order)] for i, index in enumerate(order)}
