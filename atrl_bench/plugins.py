@@ -1,4 +1,4 @@
-"""What other installed packages add: credit rules, tasks, recipes and tables, named in their `pyproject.toml`.
+"""What other installed packages add, named in their `pyproject.toml`: credit rules, tasks, recipes, tables, own code.
 
     [project.entry-points."atrl_bench.rules"]
     squared = "sharper.rules:squared"      # a function, or an object that can be called
@@ -20,7 +20,7 @@ from typing import Any, Literal
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import PluginError
 
-Group = Literal["rules", "tasks", "recipes", "tables", "rewards"]
+Group = Literal["rules", "tasks", "recipes", "tables", "rewards", "losses", "advantages"]
 
 
 @cache  # the metadata of every installed package is read: once for all groups

@@ -93,15 +93,16 @@ def test_a_table_is_a_yaml_file_and_printed_scores_a_csv_file(checkout):
 
 @pytest.mark.slow
 def test_data_reward_and_sizes_of_ones_own_are_files_that_three_commands_name(checkout):
-    make, reward = blocks("own.md", "python")
+    make, reward, term = blocks("own.md", "python")
     profile, recipe = blocks("own.md", "yaml")
     (commands,) = blocks("own.md", "bash")
     checkout.python("-c", make)
-    for name, text in {"mine.py": reward, "longer.yaml": profile, "mine_grpo.yaml": recipe}.items():
+    for name, text in {"mine.py": reward + term, "longer.yaml": profile, "mine_grpo.yaml": recipe}.items():
         (checkout.folder / "DATA" / name).write_text(text, encoding="utf-8")
     train, signal, by_recipe = (line.split()[1:] for line in commands.replace("\\\n", "").splitlines())
     trained = checkout.run(*train)
     assert "rewards/brief/mean" in trained
     assert "credit/" in trained
     assert re.search(r"atrl +", checkout.run(*signal))
-    assert "rewards/brief/mean" in checkout.run(*by_recipe)
+    described = checkout.run(*by_recipe)
+    assert {"rewards/brief/mean", "loss/concise"} <= set(re.findall(r"[\w/]+", described))

@@ -61,6 +61,16 @@ def test_a_benchmark_in_a_package_of_its_own_is_evaluated(checkout):
     assert "8 problems" in made
 
 
+@pytest.mark.slow
+def test_a_term_of_the_loss_and_advantages_in_a_package_of_their_own_are_trained_with(checkout):
+    folder = EXAMPLES / "own_objective"
+    files = {f"perception/{path.name}": path.read_text() for path in (folder / "perception").glob("*.*")}
+    checkout.install((folder / "pyproject.toml").read_text(), files)
+    papo, gtpo = re.findall(r"^atrl-bench (train .*)$", (folder / "README.md").read_text(), re.M)
+    assert "loss/papo" in checkout.run(*papo.split())
+    assert "credit/" in checkout.run(*gtpo.split())
+
+
 def test_every_example_is_in_their_list():
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     names = {

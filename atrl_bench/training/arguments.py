@@ -13,8 +13,9 @@ from typing import Any
 from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import Profile, TrainingSizes
+from atrl_bench.training.own_code import names
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
-from atrl_bench.training.rewards.registry import answer_reward, names
+from atrl_bench.training.rewards.registry import answer_reward
 from atrl_bench.training.rollout_engine import correction_arguments, uses_vllm
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over

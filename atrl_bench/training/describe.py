@@ -27,9 +27,10 @@ from atrl_bench.training.arguments import (
     per_update,
     trl_arguments,
 )
+from atrl_bench.training.own_code import names, short
 from atrl_bench.training.recipe import CreditChoice, PreferenceRecipe, Recipe, RolloutRecipe, SupervisedRecipe
 from atrl_bench.training.rewards.accuracy import overlong_cache
-from atrl_bench.training.rewards.registry import answer_reward, find_reward, names, short_names
+from atrl_bench.training.rewards.registry import answer_reward, find_reward
 from atrl_bench.training.rollout_engine import engine_spec
 
 Value = float | int | str | None
@@ -63,7 +64,7 @@ def _rollouts(recipe: RolloutRecipe, profile: Profile, num_devices: int) -> dict
     sizes = recipe.sizes(profile)
     rollouts = num_rollouts(recipe, profile)
     rewards: dict[str, Any] = {"accuracy": answer_reward(recipe.rewards).description}
-    rewards |= {short_names(name): find_reward(name).description for name in names(recipe.rewards)[1:]}
+    rewards |= {short(name): find_reward(name).description for name in names(recipe.rewards)[1:]}
     if recipe.overlong_cache_fraction is not None:
         cache = overlong_cache(sizes.max_response_tokens, recipe.overlong_cache_fraction)
         rewards["overlong"] = f"0 down to -1 over the last {cache} of {sizes.max_response_tokens} tokens"

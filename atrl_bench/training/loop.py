@@ -38,6 +38,7 @@ from atrl_bench.training.advantages import group_relative
 from atrl_bench.training.advantages.gae import estimator_of
 from atrl_bench.training.dealing import dealt
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
+from atrl_bench.training.loss_terms import LossTerms
 from atrl_bench.training.losses import (
     are_clipped,
     entropy_threshold,
@@ -50,12 +51,12 @@ from atrl_bench.training.losses import (
 )
 from atrl_bench.training.multimodal import PromptBatch, read_prompts, with_media
 from atrl_bench.training.order import further_problems, rollout_seed
-from atrl_bench.training.passes import Passes, ScoredTokens
+from atrl_bench.training.passes import Passes
 from atrl_bench.training.policy import policy_of, reference_of
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.resumable import Resumable
 from atrl_bench.training.rewards.combined import Rewards
-from atrl_bench.training.rollout import Group, Rollout, SampledResponse, per_token
+from atrl_bench.training.rollout import Group, Rollout, SampledResponse, ScoredTokens, per_token
 from atrl_bench.training.rollout_metrics import length_metrics, reward_metrics
 from atrl_bench.training.sampler import Sampled, Sampler
 from atrl_bench.training.sampler_check import agree, correct_sampler
@@ -87,7 +88,8 @@ class Loop(Resumable):
             self.credit = credit_weights(recipe.credit, self.model, self.processing_class, self.run_seed)
         self.weightings: list[TokenWeighting] = []
         if recipe.vppo is not None:
-            self.weightings.append(DependencyWeights(recipe.vppo, self.processing_class.image_processor))
+            self.weightings.append(DependencyWeights(recipe.vppo))
+        self.terms = LossTerms(recipe.losses)
 
         self.pad_id = self.processing_class.tokenizer.pad_token_id
         self.eos_ids = end_tokens(inputs.model, self.processing_class.tokenizer)
@@ -172,6 +174,7 @@ class Loop(Resumable):
             rollout.weights_BT = reduce(
                 torch.mul, [of_tokens(rollout, responses, self) for of_tokens in self.weightings]
             )
+        rollout.extra = self.terms.prepare(rollout, responses, self)
         if not self.is_off_policy:  # it was for the correction: the ratio to the policy itself is one
             rollout.old_BT = None
         rollout.sampled_BT = None
@@ -294,12 +297,12 @@ class Loop(Resumable):
 
     def _score_reference(self, rollout: Rollout) -> Tensor:
         if self.ref_model is not None:
-            return self.score(rollout, model=self.ref_model)
+            return self.score(rollout, model=self.ref_model).logprob_BT
         with self.accelerator.unwrap_model(self.model).disable_adapter():
-            return self.score(rollout)
+            return self.score(rollout).logprob_BT
 
-    def score(self, rollout: Rollout, phase: str = "scoring", *, trim: bool = True, model: Any = None) -> Tensor:
-        return self._scored(self.model if model is None else model, rollout, phase, trim=trim).logprob_BT
+    def score(self, rollout: Rollout, phase: str = "scoring", *, trim: bool = True, model: Any = None) -> ScoredTokens:
+        return self._scored(self.model if model is None else model, rollout, phase, trim=trim)
 
     def _scored(self, model: Any, rollout: Rollout, phase: str = "scoring", **options: Any) -> ScoredTokens:
         credit = self.credit if options.get("needed_B") else None
@@ -350,6 +353,9 @@ class Loop(Resumable):
             kl_BT = k3(logprob_BT, batch.reference_BT)
             loss_BT = loss_BT + recipe.kl_coef * kl_BT
             self.note("kl", self._mean_of_all(kl_BT, mask_BT))
+        for name, term_BT in self.terms.of(batch, scored):
+            loss_BT = loss_BT + term_BT
+            self.note(f"loss/{name}", self._mean_of_all(term_BT, mask_BT))
 
         loss = self._reduced(loss_BT, learns_BT, batch)
         if recipe.entropy_coef:

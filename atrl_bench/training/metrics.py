@@ -77,7 +77,9 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
         *("rewards/margins", "rewards/accuracies"),
     ):
         summary[f"last {name}"] = _mean(lines[-num_rollouts:], name)
-    names = {name for line in lines for name in line if name.startswith(("credit/", "dynamic_sampling/", "vppo/"))}
+    names = {
+        name for line in lines for name in line if name.startswith(("credit/", "dynamic_sampling/", "vppo/", "loss/"))
+    }
     summary |= {name: _mean(lines, name) for name in sorted(names)}
     # The greedy path at its worst says what an average hides; drift adds up.
     if greedy := _values(lines, "check/greedy"):

@@ -10,8 +10,7 @@ Shapes: B responses, T response tokens; b and t of one call of the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,22 +21,12 @@ from torch import Tensor
 from atrl_bench.credit.trl import CreditedModel, CreditWeights
 from atrl_bench.training.length_batching import joined, parts_of
 from atrl_bench.training.multimodal import joined_visuals
-from atrl_bench.training.rollout import Rollout
+from atrl_bench.training.rollout import Rollout, ScoredTokens
 from atrl_bench.training.sharding import put_away
 from atrl_bench.training.shared_prompts import SharedPrompts, keep_prompts, recompute, why_not
 
 # Two passes over shorter rows beat one over longer ones from about here on.
 MIN_ROWS_TO_HALVE = 16
-
-
-@dataclass
-class ScoredTokens:
-    """What a pass says of each response token; zero at padding."""
-
-    logprob_BT: Tensor
-    entropy_BT: Tensor | None
-    credit_BT: Callable[[], Tensor] | None = None  # waits for the credit, which may still be computed
-    seconds: dict[str, float] = field(default_factory=dict)  # of attention rows and credit, within the pass
 
 
 class Passes:

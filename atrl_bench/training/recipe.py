@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from atrl_bench.data.own import is_own, resolved
 from atrl_bench.data.sets import ALL_SETS, GENERATED_SETS, find_set
@@ -20,9 +20,12 @@ from atrl_bench.plugins import files_of
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, list_profiles
 from atrl_bench.resources import folder
 from atrl_bench.settings import MAX_BASES, Settings, line_of, read_mapping
+from atrl_bench.training import own_code
 from atrl_bench.training.rewards import registry
 from atrl_bench.training.rewards.registry import answer_reward
 
+Setting = float | int | str | bool | None
+OwnCode = dict[str, dict[str, Setting]]  # names, each with the settings it is made with
 Size = float | int | str | list[int] | None
 
 
@@ -31,7 +34,7 @@ class CreditChoice(Settings):
 
     rule: str = Field(description="a rule of `atrl-bench list rules`; `uniform` is the plain method")
     preset: Literal["default", "literal"] = Field("default", description="the reading of the paper to start from")
-    settings: dict[str, float | int | str | bool | None] = Field({}, description="fields of CreditConfig that differ")
+    settings: dict[str, Setting] = Field({}, description="fields of CreditConfig that differ")
 
     @model_validator(mode="before")
     @classmethod
@@ -171,13 +174,32 @@ class RolloutRecipe(Recipe):
     )
     format_reward: float = Field(0.0, ge=0, description="for a response in <think> and <answer> tags, where right is 1")
     temporal: Temporal | None = None
+    losses: OwnCode = Field(
+        {}, description="terms of the loss of your own: names as in `rewards`, or a mapping of them to their settings"
+    )
+    advantages: OwnCode = Field({}, description="your own in place of the group's: one name, or it and its settings")
     critic: CriticSettings | None = None
     credit: CreditChoice
+
+    @field_validator("losses", "advantages", mode="before")
+    @classmethod
+    def _names_alone(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {name: {} for name in own_code.names(value)}
+        return {name: settings or {} for name, settings in value.items()} if isinstance(value, dict) else value
+
+    @field_validator("losses", "advantages")
+    @classmethod
+    def _known_code(cls, value: OwnCode, info: ValidationInfo) -> OwnCode:
+        kind: Any = info.field_name
+        for name in value:
+            own_code.require(kind, name)
+        return {own_code.resolved(name): settings for name, settings in value.items()}
 
     @field_validator("rewards")
     @classmethod
     def _known_rewards(cls, value: str) -> str:
-        for name in registry.names(value):
+        for name in own_code.names(value):
             registry.find_reward(name)
         return registry.resolved(value)
 
@@ -203,6 +225,8 @@ class RolloutRecipe(Recipe):
             raise ValueError("temporal compares accuracies from 0 to 1: set rewards 'typed'")
         if self.critic is not None and self.critic.kl_in_reward and not self.kl_coef:
             raise ValueError("critic.kl_in_reward needs a kl_coef")
+        if len(self.advantages) + (self.critic is not None) > 1:
+            raise ValueError("advantages come from one place: name one function, or a critic")
         needed = {"sapo": gates, "reinforce": {}}.get(self.objective, clips)
         for name, value in (clips | gates).items():
             if name in needed and value is None:
@@ -243,7 +267,7 @@ class RolloutRecipe(Recipe):
     @property
     def weighs_tokens(self) -> bool:
         """Whether the tokens of a response have advantages of their own; GSPO then takes its token form."""
-        return self.credit.rule != "uniform" or self.vppo is not None or self.critic is not None
+        return self.credit.rule != "uniform" or bool(self.vppo or self.critic or self.advantages)
 
     def updates_per_rollout(self, sizes: TrainingSizes) -> int:
         """The number of optimiser steps after each rollout (DESIGN D6)."""

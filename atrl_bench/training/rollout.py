@@ -6,11 +6,12 @@ right, F rewards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor
 
 from atrl_bench.credit.truth import TokenTruth
@@ -84,6 +85,7 @@ class Rollout:
     sampled_BT: Tensor | None = None  # log-probabilities that the sampler told
     correction: Tensor | None = None  # of what another engine samples otherwise: (B, 1) or (B, T)
     weights_BT: Tensor | None = None  # of tokens, beside the credit
+    extra: dict[str, Tensor] = field(default_factory=dict)  # what own terms of the loss keep, a row a response
     credit_follows: bool = False  # the training pass records the attention rows
 
     @classmethod
@@ -130,9 +132,35 @@ class Rollout:
         return Rollout(**taken)
 
 
+@dataclass
+class ScoredTokens:
+    """What a pass of a model says of each response token; zero at padding."""
+
+    logprob_BT: Tensor
+    entropy_BT: Tensor | None
+    credit_BT: Callable[[], Tensor] | None = None  # waits for the credit, which may still be computed
+    seconds: dict[str, float] = field(default_factory=dict)  # of attention rows and credit, within the pass
+
+
 def per_token(advantages: Tensor) -> Tensor:
     """Advantages of responses as a column, those of tokens as they are."""
     return advantages.unsqueeze(1) if advantages.ndim == 1 else advantages
+
+
+def of_groups(value_BT: Tensor, responses: Sequence[SampledResponse]) -> Tensor:
+    """value_BGT: what all responses to the same problem have, whichever process holds them; all ask together.
+
+    T is the longest of all processes', and zero stands behind the others' ends.
+    """
+    own = [
+        (one.number, value_T[: len(one.token_ids)].tolist()) for one, value_T in zip(responses, value_BT, strict=True)
+    ]
+    numbers, rows = zip(*gather_object(own), strict=True)
+    value_RT = padded(rows, 0.0, "right").to(value_BT)
+    place_of = {number: place for place, number in enumerate(numbers)}
+    size = len(responses[0].group.response_ids)
+    places_BG = [[place_of[one.number - one.repeat + g] for g in range(size)] for one in responses]
+    return value_RT[torch.tensor(places_BG)]
 
 
 def _take(value: Any, rows: Sequence[int]) -> Any:
@@ -144,10 +172,11 @@ def _take(value: Any, rows: Sequence[int]) -> Any:
 
 
 class RolloutTools(Protocol):
-    """What rewards, advantages and token weights may ask of the loop that makes a rollout."""
+    """What rewards, advantages, token weights and terms of the loss may ask of the loop that makes a rollout."""
 
     accelerator: Any
     model: Any
+    processing_class: Any
     clock: PhaseClock
     run_seed: int
     group_size: int
@@ -163,8 +192,8 @@ class RolloutTools(Protocol):
     def note(self, name: str, value: float) -> None:
         """Keep a value for the next line of metrics, which has the mean of all."""
 
-    def score(self, rollout: Rollout, phase: str = "scoring", *, trim: bool = True, model: Any = None) -> Tensor:
-        """The log-probabilities of a rollout's responses in one more pass over them, by the policy unless told."""
+    def score(self, rollout: Rollout, phase: str = "scoring", *, trim: bool = True, model: Any = None) -> ScoredTokens:
+        """What one more pass, of the policy unless told, says of a rollout's responses."""
 
     def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
         """`size` responses to each prompt, outside of the metrics of the rollout."""

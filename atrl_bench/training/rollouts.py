@@ -13,11 +13,12 @@ from atrl_bench.grading.grade import GradingPool
 from atrl_bench.training.arguments import num_devices, num_rollouts, reward_weights, rollout_arguments
 from atrl_bench.training.loop import Loop
 from atrl_bench.training.order import problem_order
+from atrl_bench.training.own_code import names
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards import Reward
 from atrl_bench.training.rewards.accuracy import overlong_reward
 from atrl_bench.training.rewards.combined import Rewards
-from atrl_bench.training.rewards.registry import find_reward, names
+from atrl_bench.training.rewards.registry import find_reward
 from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
 from atrl_bench.training.rewards.temporal import LengthReward, TemporalReward
 from atrl_bench.training.rewards.video_r1 import FormatReward

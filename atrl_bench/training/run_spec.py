@@ -7,12 +7,14 @@ from typing import Any
 from atrl_bench.data.own import is_own, short
 from atrl_bench.plugins import code_of
 from atrl_bench.profiles import Profile
+from atrl_bench.training import own_code
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
-from atrl_bench.training.rewards.registry import code_of_rewards, short_names
+from atrl_bench.training.rewards.registry import own_rewards, short_names
 from atrl_bench.training.rollout_engine import engine_spec
 
 # Part of every run's key: raise it when the same recipe would give other weights.
 TRAINING_VERSION = 1
+YOUNGER = ("losses", "advantages")
 CHANGES_NOTHING = ("checks",)  # sizes that no weight depends on: whether a run was looked at
 
 
@@ -29,7 +31,6 @@ def run_spec(
     `recorded_vllm`: the version that made the numbers of the run folder, for a machine without vLLM.
     """
     credit_code = code_of("rules", recipe.credit.rule) if hasattr(recipe, "credit") else None
-    reward_code = code_of_rewards(recipe.rewards) if isinstance(recipe, RolloutRecipe) else None
     return {
         "kind": "training",
         "version": TRAINING_VERSION,
@@ -43,14 +44,31 @@ def run_spec(
         **engine_spec(recipe, profile, recorded_vllm),
         # Our own rules change with TRAINING_VERSION; those of another package change when they like.
         **({} if credit_code is None else {"credit_code": credit_code}),
-        **({} if reward_code is None else {"reward_code": reward_code}),
+        **_own_code(recipe),
     }
 
 
 def _fields(recipe: Recipe) -> dict[str, Any]:
-    fields = recipe.model_dump(mode="json", exclude={"name", "title", "overrides"})
+    described = type(recipe).model_fields
+    # A field that has a default and is younger than stored runs is in no key that does not use it.
+    unused = {name for name in YOUNGER if name in described and getattr(recipe, name) == described[name].default}
+    fields = recipe.model_dump(mode="json", exclude={"name", "title", "overrides"} | unused)
     # What is the user's own is named by its contents, wherever it lies.
-    own = {"data": short(recipe.data)} if is_own(recipe.data) else {}
+    own: dict[str, Any] = {"data": short(recipe.data)} if is_own(recipe.data) else {}
     if isinstance(recipe, RolloutRecipe):
         own["rewards"] = short_names(recipe.rewards)
+    for name in fields.keys() & {"losses", "advantages"}:
+        own[name] = {own_code.short(code): settings for code, settings in fields[name].items()}
     return fields | own
+
+
+def _own_code(recipe: Recipe) -> dict[str, str]:
+    """The hashes of the code that is not shipped, which changes when its owners like."""
+    if not isinstance(recipe, RolloutRecipe):
+        return {}
+    codes = {
+        "reward_code": own_code.digest("rewards", own_rewards(recipe.rewards)),
+        "losses_code": own_code.digest("losses", recipe.losses),
+        "advantages_code": own_code.digest("advantages", recipe.advantages),
+    }
+    return {name: code for name, code in codes.items() if code is not None}

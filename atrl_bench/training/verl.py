@@ -147,7 +147,10 @@ def _without_form(recipe: Recipe, profile: Profile) -> str | None:
         return "its adapters would not be merged into the checkpoint"
     if recipe.rewards != "accuracy":
         return f"rewards {recipe.rewards!r}"
-    for name in ("start_from", "entropy_fraction", "vppo", "temporal", "critic", "step_rewards", "format_reward"):
+    for name in (
+        *("start_from", "entropy_fraction", "vppo", "temporal", "critic"),
+        *("step_rewards", "format_reward", "losses", "advantages"),
+    ):
         if getattr(recipe, name):
             return name
     if recipe.sizes(profile).checks:

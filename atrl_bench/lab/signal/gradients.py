@@ -30,7 +30,7 @@ from atrl_bench.credit.trl import TokenInputs
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.lab.signal.request import RuleChoice, measured_recipe
 from atrl_bench.profiles import Profile, Rollouts
-from atrl_bench.training.rollout import Rollout
+from atrl_bench.training.rollout import Rollout, per_token
 from atrl_bench.training.rollouts import build
 from atrl_bench.training.run import load_inputs
 
@@ -67,8 +67,8 @@ class GradientMeter:
         """The gradients of problem `row` of the training set."""
         trainer = self.trainer
         rollout, _ = trainer.make_rollout([row])
-        success, advantage_B1 = trainer.take_note("accuracy"), rollout.advantages.unsqueeze(1)
-        if not advantage_B1.any():
+        success, advantage_BT = trainer.take_note("accuracy"), per_token(rollout.advantages)
+        if not advantage_BT.any():
             nothing = [math.nan] * len(self.rules)
             return PromptGradients(None, success, nothing, nothing, nothing)
         mask_BT = rollout.mask_BT.bool()
@@ -78,7 +78,7 @@ class GradientMeter:
         ]
         first_RB, second_RB = ([self._credits(rule, attention_B, seed) for rule in self.rules] for seed in (1, 2))
         return PromptGradients(
-            torch.stack([self._gradient(rollout, advantage_B1 * _padded(first_B, mask_BT)) for first_B in first_RB]),
+            torch.stack([self._gradient(rollout, advantage_BT * _padded(first_B, mask_BT)) for first_B in first_RB]),
             success,
             [known_mean(credit.diagnostics["top15_share"] for credit in first_B) for first_B in first_RB],
             [known_mean(map(_agreement, *both)) for both in zip(first_RB, second_RB, strict=True)],

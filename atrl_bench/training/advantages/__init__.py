@@ -5,12 +5,14 @@ Shapes: P problems, G responses to each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from atrl_bench.training import own_code
 
 if TYPE_CHECKING:
     from atrl_bench.training.rollout import Rollout, RolloutTools, SampledResponse
@@ -45,3 +47,24 @@ class GroupRelative:
 
     def load(self, folder: Path) -> None:
         """Read it."""
+
+
+class OwnAdvantages(GroupRelative):
+    """Those of a function of the user's own, which finds the group's in `rollout.advantages`."""
+
+    every_group = True  # who knows
+
+    def __init__(self, name: str, function: Callable[..., Tensor]) -> None:
+        self._name, self._function = name, function
+
+    def __call__(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> Tensor:
+        with own_code.telling("advantages", self._name):
+            advantages = self._function(rollout, responses, tools)
+            if advantages.shape not in (shape := rollout.mask_BT.shape, shape[:1]):
+                raise ValueError(f"It returned {tuple(advantages.shape)} where tokens are {tuple(shape)}.")
+        return advantages
+
+
+def own_advantages(name: str, settings: Mapping[str, Any]) -> GroupRelative:
+    made = own_code.make("advantages", name, settings)
+    return made if isinstance(made, GroupRelative) else OwnAdvantages(name, made)

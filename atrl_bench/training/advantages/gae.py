@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from atrl_bench.training import recipe as recipes
-from atrl_bench.training.advantages import GroupRelative
+from atrl_bench.training.advantages import GroupRelative, own_advantages
 
 if TYPE_CHECKING:
     from atrl_bench.training.rollout import Rollout, RolloutTools, SampledResponse
@@ -188,7 +188,9 @@ class GeneralisedAdvantages(GroupRelative):
 
 
 def estimator_of(recipe: recipes.RolloutRecipe, model: Any, run_seed: int, device: torch.device) -> GroupRelative:
-    """What makes the advantages of this recipe: the group, or a critic of this model's hidden states."""
+    """What makes the advantages of this recipe: the group, the user's code, or a critic of this model's states."""
+    for name, settings in recipe.advantages.items():
+        return own_advantages(name, settings)
     if recipe.critic is None:
         return GroupRelative()
     critic = Critic(recipe.critic, model.config.get_text_config().hidden_size, run_seed=run_seed, device=device)
@@ -208,7 +210,7 @@ def hidden_states(rollout: Rollout, tools: RolloutTools) -> tuple[Tensor, Tensor
     handle = decoder.register_forward_hook(keep)
     try:
         # In the order of the rows and at their full length: what is kept needs no sorting back.
-        logprobs_BT = tools.score(rollout, "critic", trim=False)
+        logprobs_BT = tools.score(rollout, "critic", trim=False).logprob_BT
     finally:
         handle.remove()
     return torch.cat(states), logprobs_BT

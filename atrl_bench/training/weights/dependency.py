@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from accelerate.utils import gather, gather_object
@@ -69,17 +69,17 @@ def draws_of(numbers_B: Sequence[int], num_patches_R: Sequence[int], rng: torch.
 class DependencyWeights:
     """A mask and a scale of each advantage, by the tokens' dependency on the image."""
 
-    def __init__(self, settings: VPPO, image_processor: Any) -> None:
+    def __init__(self, settings: VPPO) -> None:
         self._settings = settings
-        self._black = black_patch(image_processor)
 
     def __call__(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> Tensor:
         """weights_BT: zero for the tokens that do not learn, the response's scale for the others."""
         process, mask_BT, logprob_BT = tools.accelerator.process_index, rollout.mask_BT, rollout.old_BT
         with tools.clock.phase("dependency"):
             if logprob_BT is None:  # one update a rollout, which has no use for them
-                logprob_BT = tools.score(rollout)
-            blackened_BT = tools.score(replace(rollout, visuals_B=self._blackened(rollout, responses, tools)))
+                logprob_BT = tools.score(rollout).logprob_BT
+            black_B = blackened_visuals(rollout, responses, tools, self._settings.black_probability)
+            blackened_BT = tools.score(replace(rollout, visuals_B=black_B)).logprob_BT
             dependency_BT = token_dependency(blackened_BT, logprob_BT) * mask_BT
         kept_BT = most_dependent(dependency_BT, mask_BT, self._settings.kept_fraction)
         score_B = gather(dependency_BT.sum(1) / mask_BT.sum(1).clamp(min=1))
@@ -91,24 +91,21 @@ class DependencyWeights:
         note_anchors(dependency_BT, rollout, responses, tools)
         return kept_BT * scale_B[process * len(mask_BT) : (process + 1) * len(mask_BT), None]
 
-    def _blackened(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> list[Visual]:
-        """What each response's prompt shows, with black patches that do not depend on where the response is."""
-        num_patches_B = [len(visual.get("pixel_values", ())) for visual in rollout.visuals_B]
-        own = [(response.number, count) for response, count in zip(responses, num_patches_B, strict=True)]
-        num_patches_R = [count for _, count in sorted(gather_object(own))]
-        rng = torch.Generator().manual_seed(rollout_seed(tools.run_seed, tools.rollout))
-        draws = draws_of([response.number for response in responses], num_patches_R, rng).split(num_patches_B)
-        return [
-            visual
-            | {
-                "pixel_values": blackened(
-                    visual["pixel_values"], self._black, draw_N < self._settings.black_probability
-                )
-            }
-            if count
-            else visual
-            for visual, draw_N, count in zip(rollout.visuals_B, draws, num_patches_B, strict=True)
-        ]
+
+def blackened_visuals(
+    rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools, probability: float
+) -> list[Visual]:
+    """What each response's prompt shows, with black patches that do not depend on where the response is."""
+    black = black_patch(tools.processing_class.image_processor)
+    num_patches_B = [len(visual.get("pixel_values", ())) for visual in rollout.visuals_B]
+    own = [(response.number, count) for response, count in zip(responses, num_patches_B, strict=True)]
+    num_patches_R = [count for _, count in sorted(gather_object(own))]
+    rng = torch.Generator().manual_seed(rollout_seed(tools.run_seed, tools.rollout))
+    draws = draws_of([response.number for response in responses], num_patches_R, rng).split(num_patches_B)
+    return [
+        visual | {"pixel_values": blackened(visual["pixel_values"], black, draw_N < probability)} if count else visual
+        for visual, draw_N, count in zip(rollout.visuals_B, draws, num_patches_B, strict=True)
+    ]
 
 
 def note_anchors(
