@@ -79,7 +79,8 @@ def sample(
     output = model(**inputs, position_ids=positions, use_cache=True, logits_to_keep=1)
     if not torch.isfinite(output.logits).all():
         raise AtrlBenchError("The model's output is not finite.", why="Its weights have diverged or are damaged.")
-    cache, position = output.past_key_values, positions[..., -1:] + 1
+    cache_name = "cache" if "cache" in output else "past_key_values"  # so until transformers 5.24
+    cache, position = output[cache_name], positions[..., -1:] + 1
     device, num_tokens = mask_RS.device, sampling.max_new_tokens
     reserve(cache, num_tokens)
 
@@ -125,8 +126,8 @@ def sample(
             input_ids=token_R[:, None],
             attention_mask=mask_RS,
             position_ids=position,
-            past_key_values=cache,
             use_cache=True,
+            **{cache_name: cache},
         )
         position = position + 1
 
