@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain as chained
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.lab.chains import FILLERS, Said, chain, corpus, right, said
 from atrl_bench.lab.worlds import BaseTraining, Chains, StageSteps, World, world_of_base
 from atrl_bench.mini import base as mini_base
-from atrl_bench.mini.base import IGNORED, STEPS_SORTED_TOGETHER, StepCounter, encode, imitate, save_base
+from atrl_bench.mini.base import Example, OnProgress, batches_of, imitate, imitation_loss, save_base
 from atrl_bench.mini.code_words import draw_code_problem
 from atrl_bench.mini.corpus import Posed
 from atrl_bench.mini.corpus import corpus as mini_corpus
@@ -50,19 +51,15 @@ class Stage:
     chains: Chains
 
     def batches(self) -> Iterator[dict[str, Any]]:
-        """Yield the batches of the stage in order; chains of like length stand together."""
-        processor, rng, size = build_processor(texts), np.random.default_rng(self.seed), self.batch_size
-        for step in range(0, self.steps.num_steps, STEPS_SORTED_TOGETHER):
-            examples = []
-            for _ in range(size * STEPS_SORTED_TOGETHER):
-                problem = draw_code_problem("train", rng)
-                response = chain(self.say(problem.readings, rng), self.chains, rng)
-                template = None if step < self.steps.num_bare_steps else int(rng.integers(len(TEMPLATES)))
-                examples.append((Posed(problem, problem.question, problem.answer), template, response))
-            examples.sort(key=lambda example: len(example[2]))
-            for index in rng.permutation(STEPS_SORTED_TOGETHER):
-                posed_B, templates_B, responses_B = zip(*examples[index * size : (index + 1) * size], strict=True)
-                yield dict(encode(processor, posed_B, templates_B, responses_B, rng=rng))
+        rng = np.random.default_rng(self.seed)
+
+        def example(step: int) -> Example:
+            problem = draw_code_problem("train", rng)
+            response = chain(self.say(problem.readings, rng), self.chains, rng)
+            template = None if step < self.steps.num_bare_steps else int(rng.integers(len(TEMPLATES)))
+            return Posed(problem, problem.question, problem.answer), template, response
+
+        return batches_of(example, self.steps.num_steps, self.batch_size, build_processor(texts), rng)
 
 
 def stages(world: World, name: str) -> list[Stage]:
@@ -82,23 +79,11 @@ def stages(world: World, name: str) -> list[Stage]:
     return [*shared, Stage(training.mistakes, size, (base.seed, len(shared)), with_mistakes, chains)]
 
 
-def imitation_loss(model: Any, batch: dict[str, Any], weight_V: torch.Tensor) -> torch.Tensor:
-    """The mean cross-entropy of the response, in which a token of the vocabulary counts its weight.
+def token_weights(steps: StageSteps) -> torch.Tensor:
+    """What each token of the vocabulary counts in the loss.
 
     Fillers are random and three times as many as digits: counted alike, their noise hides what the digits say.
     """
-    from torch.nn.functional import cross_entropy
-
-    inputs = {name: value for name, value in batch.items() if name != "labels"}
-    hidden_BTC = model.model(**inputs, use_cache=False).last_hidden_state
-    labels_BT = batch["labels"][:, 1:]
-    labels_N = labels_BT[labels_BT != IGNORED]
-    logits_NV = model.lm_head(hidden_BTC[:, :-1][labels_BT != IGNORED])
-    # Its mean divides by the sum of the weights.
-    return cross_entropy(logits_NV, labels_N, weight=weight_V)
-
-
-def token_weights(steps: StageSteps) -> torch.Tensor:
     import torch
 
     vocabulary = build_tokenizer(texts).get_vocab()
@@ -130,7 +115,7 @@ def start_model(seed: int) -> Any:
     return model
 
 
-def train_stage(model: Any, stage: Stage, training: BaseTraining, on_step: Callable[[float], None]) -> None:
+def train_stage(model: Any, stage: Stage, training: BaseTraining, on_step: Callable[[float], object]) -> None:
     """Train a model through one stage; `on_step(loss)` is called after each step."""
     imitate(
         model,
@@ -149,16 +134,16 @@ def rebuild_base(
     name: str,
     out: Path,
     *,
-    on_progress: Callable[[int, int, float], None] | None = None,
+    on_progress: OnProgress = lambda *_: None,
 ) -> Path:
     """Train base `name` of a world and return its folder `out`: safetensors, processor files, and base.json."""
     todo, training, base = stages(world, name), world.training, world.bases[name]
     assert training is not None  # `stages` has seen to it
     assert base is not None
     model = start_model(base.eyes_seed)
-    on_step = StepCounter(sum(stage.steps.num_steps for stage in todo), on_progress)
+    done, num_steps = count(1), sum(stage.steps.num_steps for stage in todo)
     for stage in todo:
-        train_stage(model, stage, training, on_step)
+        train_stage(model, stage, training, lambda loss: on_progress(next(done), num_steps, loss))
     settings = {"world": world.model_dump(mode="json", exclude={"bases"}), "name": name, "base": base.model_dump()}
     return save_base(model, build_processor(texts), out, {"recipe": settings}, in_half=True)
 

@@ -12,6 +12,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 IGNORED = -100  # label of a token that is not imitated
 STEPS_SORTED_TOGETHER = 8
+
+Example = tuple[Posed, int | None, str]  # a problem, the template that it is asked in, the response to imitate
+OnProgress = Callable[[int, int, float], object]  # (steps done, steps, loss)
 
 
 class BaseRecipe(Settings):
@@ -83,35 +87,44 @@ def encode(
 
 
 def training_batches(recipe: BaseRecipe) -> Iterator[Any]:
-    """The batches of the whole run, in order.
+    rng = np.random.default_rng(recipe.seed)
+
+    def example(step: int) -> Example:
+        posed = draw_posed("train", rng)
+        template = None if step < recipe.num_bare_steps else int(rng.integers(len(TEMPLATES)))
+        reads = template is None or rng.random() < recipe.grounded_fractions[template]
+        return posed, template, posed.response(reads)
+
+    return batches_of(example, recipe.num_steps, recipe.batch_size, build_processor(), rng)
+
+
+def batches_of(
+    example: Callable[[int], Example], num_steps: int, batch_size: int, processor: Any, rng: np.random.Generator
+) -> Iterator[Any]:
+    """The batches of a run, in order, of what `example(step)` draws.
 
     Problems are drawn for several steps at once and cut into batches by length, which saves a third of the padding.
     """
-    processor = build_processor()
-    rng = np.random.default_rng(recipe.seed)
-    for step in range(0, recipe.num_steps, STEPS_SORTED_TOGETHER):
-        examples = []
-        for _ in range(recipe.batch_size * STEPS_SORTED_TOGETHER):
-            posed = draw_posed("train", rng)
-            template = None if step < recipe.num_bare_steps else int(rng.integers(len(TEMPLATES)))
-            reads = template is None or rng.random() < recipe.grounded_fractions[template]
-            examples.append((posed, template, posed.response(reads)))
-        examples.sort(key=lambda example: len(example[0].question) + len(example[2]))
+    for step in range(0, num_steps, STEPS_SORTED_TOGETHER):
+        examples = [example(step) for _ in range(batch_size * STEPS_SORTED_TOGETHER)]
+        examples.sort(key=lambda drawn: len(drawn[0].question) + len(drawn[2]))
         for index in rng.permutation(STEPS_SORTED_TOGETHER):
-            batch = examples[index * recipe.batch_size : (index + 1) * recipe.batch_size]
-            posed_B, templates_B, responses_B = zip(*batch, strict=True)
+            posed_B, templates_B, responses_B = zip(
+                *examples[index * batch_size : (index + 1) * batch_size], strict=True
+            )
             yield dict(encode(processor, posed_B, templates_B, responses_B, rng=rng))
 
 
-def imitation_loss(model: Any, batch: dict[str, Any]) -> torch.Tensor:
-    """The mean cross-entropy of the response tokens; the vocabulary is scored at those positions only."""
+def imitation_loss(model: Any, batch: dict[str, Any], weight_V: torch.Tensor | None = None) -> torch.Tensor:
+    """The mean cross-entropy of the response tokens, which may weigh; the vocabulary is scored at those positions."""
     from torch.nn.functional import cross_entropy
 
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     hidden_BTC = model.model(**inputs, use_cache=False).last_hidden_state
     imitated_BT = batch["labels"][:, 1:] != IGNORED
     logits_NV = model.lm_head(hidden_BTC[:, :-1][imitated_BT])
-    return cross_entropy(logits_NV, batch["labels"][:, 1:][imitated_BT])
+    # The mean divides by the sum of the weights.
+    return cross_entropy(logits_NV, batch["labels"][:, 1:][imitated_BT], weight=weight_V)
 
 
 def imitate(
@@ -123,7 +136,7 @@ def imitate(
     learning_rate: float,
     weight_decay: float,
     max_grad_norm: float,
-    on_step: Callable[[float], None],
+    on_step: Callable[[float], object],
 ) -> None:
     """Train a model on batches with AdamW under a one-cycle schedule; `on_step(loss)` is called after each step."""
     import torch
@@ -178,11 +191,9 @@ def save_base(model: Any, processor: Any, out: Path, record: dict[str, Any], *, 
     return out
 
 
-def rebuild_base(
-    out: Path, recipe: BaseRecipe | None = None, *, on_progress: Callable[[int, int, float], None] | None = None
-) -> Path:
+def rebuild_base(out: Path, recipe: BaseRecipe | None = None, *, on_progress: OnProgress = lambda *_: None) -> Path:
     """Train the base and return its folder `out`: safetensors, processor files, and base.json (recipe, digest)."""
-    recipe = recipe or load_base_recipe()
+    recipe, done = recipe or load_base_recipe(), count(1)
     model = build_model(recipe.seed)
     imitate(
         model,
@@ -192,18 +203,6 @@ def rebuild_base(
         learning_rate=recipe.learning_rate,
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.max_grad_norm,
-        on_step=StepCounter(recipe.num_steps, on_progress),
+        on_step=lambda loss: on_progress(next(done), recipe.num_steps, loss),
     )
     return save_base(model, build_processor(), out, {"recipe": recipe.model_dump()})
-
-
-class StepCounter:
-    """Counts the steps of a training for whoever wants to be told: (steps done, steps, loss)."""
-
-    def __init__(self, num_steps: int, on_progress: Callable[[int, int, float], None] | None) -> None:
-        self._done, self._num_steps, self._on_progress = 0, num_steps, on_progress
-
-    def __call__(self, loss: float) -> None:
-        self._done += 1
-        if self._on_progress is not None:
-            self._on_progress(self._done, self._num_steps, loss)
