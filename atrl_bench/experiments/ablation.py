@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -20,8 +18,7 @@ import yaml
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition
-from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.results.files import write_atomically
+from atrl_bench.experiments.run_dir import RunDir, keep_settings, read_settings
 from atrl_bench.training.recipe import CreditChoice
 
 # The paper's symbols, which are shorter than the fields' names: as they are typed, and as a row's label has them.
@@ -172,33 +169,16 @@ def _is_number(value: Any) -> bool:
 
 
 def with_saved_points(definition: TableDefinition, run_dir: RunDir) -> TableDefinition:
-    for assignments in _saved(definition, run_dir) if definition.kind == "ablation" else []:
+    points = read_settings(run_dir.root).points if definition.kind == "ablation" else {}
+    for assignments in points.get(definition.id, ()):
         definition, _ = with_points(definition, assignments)
     return definition
 
 
 def save_points(definition: TableDefinition, run_dir: RunDir) -> None:
     """Write down which rows of the ablation are no rows of its file, so that later reports show them too."""
-    added = [row.added_by.removeprefix("--set ").split(" --set ") for row in definition.rows if row.added_by]
-    saved = _saved(definition, run_dir)
-    if new := [point for point in added if point not in saved]:
-        content = saved + new
-        write_atomically(_path(definition, run_dir), (json.dumps(content, indent=1) + "\n").encode())
-
-
-def _saved(definition: TableDefinition, run_dir: RunDir) -> list[list[str]]:
-    path = _path(definition, run_dir)
-    if not path.is_file():
-        return []
-    try:
-        points = json.loads(path.read_text(encoding="utf-8"))
-        if not all(isinstance(setting, str) for point in points for setting in point):
-            raise ValueError("A point is a list of settings such as `topk=0.15`.")
-    except (ValueError, TypeError) as error:
-        what, then = f"{path} does not list the points of {definition.id}.", f"correct {path}, or delete it"
-        raise InvalidFileError(what, why=str(error), next_step=then) from None
-    return list(points)
-
-
-def _path(definition: TableDefinition, run_dir: RunDir) -> Path:
-    return run_dir.root / "points" / f"{definition.id}.json"
+    added = [tuple(row.added_by.removeprefix("--set ").split(" --set ")) for row in definition.rows if row.added_by]
+    if added:
+        points = read_settings(run_dir.root).points
+        of_table = dict.fromkeys([*points.get(definition.id, ()), *added])
+        keep_settings(run_dir.root, points=points | {definition.id: tuple(of_table)})

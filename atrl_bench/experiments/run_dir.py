@@ -233,6 +233,7 @@ class RunSettings(BaseModel):
     vllm: str | None = None  # the version that sampled for the trainings, where one did
     checkpoint_store: CheckpointStore | None = None
     environment: dict[str, str] = {}
+    points: dict[str, tuple[tuple[str, ...], ...]] = {}  # of ablations, by their settings, beside those of their files
 
 
 def read_settings(root: Path) -> RunSettings:

@@ -135,13 +135,13 @@ def test_points_that_were_run_stay_with_the_run_folder(tmp_path, mini_world):
     assert len(rows) == 13 + 2
 
 
-@pytest.mark.parametrize("content", ["[[", "[[1]]", "5"])
-def test_a_damaged_list_of_points_is_named_and_nothing_is_dropped(tmp_path, mini_world, content):
-    path = tmp_path / "points" / "hard_truncation.json"
-    path.parent.mkdir()
+@pytest.mark.parametrize("points", ["[[", '{"hard_truncation": [[1]]}', "5"])
+def test_a_damaged_list_of_points_is_named_and_nothing_is_dropped(tmp_path, mini_world, points):
+    path, content = tmp_path / "run.json", f'{{"points": {points}}}'
+    run_dir = RunDir.at(tmp_path, SMOKE, mini_world)
     path.write_text(content)
-    with pytest.raises(InvalidFileError, match=r"points.hard_truncation\.json does not list"):
-        plan_table("hard_truncation", RunDir.at(tmp_path, SMOKE, mini_world))
+    with pytest.raises(InvalidFileError, match=r"run\.json does not say"):
+        plan_table("hard_truncation", run_dir)
     assert path.read_text() == content
 
 

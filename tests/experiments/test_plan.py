@@ -27,7 +27,7 @@ from atrl_bench.experiments.plan import (
 )
 from atrl_bench.experiments.price import price_of, price_of_all
 from atrl_bench.experiments.run import run_plan
-from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.run_dir import RunDir, read_settings
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.table_run import read_table
@@ -246,7 +246,7 @@ def test_only_the_rows_asked_for_are_carried_out(tmp_path, mini_world, counted):
     run_plan(planned, Machine())
     labels = [job.row.label for job in planned.jobs if job.name in counted]
     assert labels == ["Zero-shot", "GRPO (Uniform weighting)", "Hard truncation (top 35%)"]
-    assert (tmp_path / "points" / "hard_truncation.json").is_file()
+    assert read_settings(tmp_path).points == {"hard_truncation": (("kept_fraction=0.35",),)}
 
 
 def test_a_table_says_how_often_its_rows_are_trained_unless_the_command_does(tmp_path, mini_world):
