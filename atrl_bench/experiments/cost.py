@@ -378,8 +378,3 @@ def gpus_to_serve(profile: Profile, rates: MachineRates = ASSUMED) -> int:
     weights_gb = 2 * shape.num_parameters / GB
     is_small = shape.num_parameters <= CPU_MAX_PARAMETERS
     return 0 if is_small else _devices_for(weights_gb, SAMPLER_GB + rates.reserved_gb, rates)
-
-
-def gpus_to_answer(profile: Profile) -> int:
-    """How many GPUs the profile's model needs to answer: none if it is so small that the CPU will do."""
-    return min(1, gpus_to_serve(profile))

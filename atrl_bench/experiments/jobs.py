@@ -29,7 +29,7 @@ from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_cell_done, is_served
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import is_shaded, shade
-from atrl_bench.experiments.cost import MachineRates, gpus_of, gpus_to_answer, gpus_to_serve
+from atrl_bench.experiments.cost import MachineRates, gpus_of, gpus_to_serve
 from atrl_bench.experiments.plan import EVALUATION_SEED, Job, cell_key, obstacle, trained_model, training_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.serving import endpoint_of, file_name, require_engine, serving
@@ -78,7 +78,8 @@ class EvaluationJob(_Job):
         profile = self.run_dir.profile
         if not isinstance(self.model, TrainingJob):
             profile = profile.model_copy(update={"model": str(self.model)})
-        return gpus_to_answer(profile) if self.run_dir.engine is None else gpus_to_serve(profile, rates)
+        gpus = gpus_to_serve(profile, rates)
+        return min(1, gpus) if self.run_dir.engine is None else gpus
 
 
 LAUNCH_SPEC: TypeAdapter[TrainingJob | EvaluationJob] = TypeAdapter(TrainingJob | EvaluationJob)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
+
 from atrl_bench.engines.devices import Cluster, Machine, memory_gb
 from atrl_bench.errors import MachineTooSmallError
 from atrl_bench.experiments.cost import ASSUMED, GB, MARGIN, MachineRates, Needs, training_needs
@@ -131,16 +133,10 @@ def this_machine(run_dir: Path, gpus: Sequence[str]) -> Capacity:
     processes, per_node = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     return Capacity(
         gpus_gb=memory_gb(gpus),
-        host_gb=min(_free_memory(), *_cgroup_room()) / GB,
+        host_gb=min([float(psutil.virtual_memory().available), *_cgroup_room()]) / GB,
         disk_gb=free_disk_gb(run_dir),
         nodes=max(1, processes // per_node),
     )
-
-
-def _free_memory() -> float:
-    meminfo = Path("/proc/meminfo")
-    lines = meminfo.read_text(encoding="ascii").splitlines() if meminfo.is_file() else []
-    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), math.inf)
 
 
 def _cgroup_room() -> Iterator[float]:
@@ -148,4 +144,3 @@ def _cgroup_room() -> Iterator[float]:
         if path.is_file() and (limit := path.read_text(encoding="ascii").strip()).isdigit():
             used = path.with_name("memory.current" if path.name == "memory.max" else "memory.usage_in_bytes")
             yield float(limit) - float(used.read_text(encoding="ascii"))
-    yield math.inf

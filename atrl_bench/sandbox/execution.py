@@ -16,11 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import psutil
 
 from atrl_bench.sandbox.namespaces import JOB, SAFE_PATH, isolated, sandbox_user
 
@@ -183,17 +184,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def memory_below(process: int) -> int:
     """The bytes of memory that a process and all it has started hold; shared pages count for each of them."""
-    children: defaultdict[int, list[int]] = defaultdict(list)
-    pages: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):  # it may end while it is looked at
-                # The name, in brackets, may hold blanks and brackets.
-                children[int((entry / "stat").read_text().rpartition(")")[2].split()[1])].append(int(entry.name))
-                pages[int(entry.name)] = int((entry / "statm").read_text().split()[1])
-    total, waiting = 0, [process]
-    while waiting:
-        number = waiting.pop()
-        total += pages.get(number, 0)
-        waiting += children[number]
-    return total * os.sysconf("SC_PAGE_SIZE")
+    total = 0
+    with contextlib.suppress(psutil.Error):  # any of them may end while it is looked at
+        top = psutil.Process(process)
+        for one in [top, *top.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                total += one.memory_info().rss
+    return total
