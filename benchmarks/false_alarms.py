@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 from scipy.special import expit
 
-from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
+from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.definition import load_table
-from atrl_bench.experiments.plan import EVALUATION_SEED, PICKED_BY, Job, Plan, best_rates, plan_definition
+from atrl_bench.experiments.plan import PICKED_BY, Job, Plan, best_rates, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import load_profile
@@ -112,9 +112,9 @@ def _usual_p(difference_P: np.ndarray) -> float:
 
 def _answer(job: Job, plan: Plan, store: Store, chances_P: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Store the answers of a training and return the share of right ones of each problem."""
-    ((task, frames),) = job.evaluations
+    ((task, options),) = job.evaluations
     assert job.run_key is not None
-    options = plan.run_dir.with_choices(EvaluationOptions(frames=frames, run_seed=EVALUATION_SEED))
+    options = plan.run_dir.with_choices(options)
     data_dir = plan.run_dir.data_dir(find_task(task).folder)
     spec = cell_spec(TrainedModel(job.run_key, job.run_key), task, options, profile=plan.profile, data_dir=data_dir)
     key, repeats = store.add_cell(spec.as_dict()), spec.decoding.repeats

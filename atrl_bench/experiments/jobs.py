@@ -30,7 +30,7 @@ from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_cell_done, is_
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import is_shaded, shade
 from atrl_bench.experiments.cost import MachineRates, gpus_of, gpus_to_serve
-from atrl_bench.experiments.plan import EVALUATION_SEED, Job, cell_key, obstacle, trained_model, training_spec
+from atrl_bench.experiments.plan import Job, cell_key, obstacle, trained_model, training_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.serving import endpoint_of, file_name, require_engine, serving
 from atrl_bench.results.files import write_atomically
@@ -91,9 +91,7 @@ def job_of_row(job: Job, run_dir: RunDir) -> EvaluationJob:
     if job.recipe is not None:
         spec = job.run_spec or {}
         model = TrainingJob(run_dir=run_dir, name=job.name, recipe=job.recipe, spec=spec, seed=job.seed)
-    evaluations = tuple(
-        (asked.task, asked.options(run_seed=EVALUATION_SEED)) for asked in job.evaluations if not obstacle(asked.task)
-    )
+    evaluations = tuple(item for item in job.evaluations if not obstacle(item.task))
     return EvaluationJob(run_dir=run_dir, name=job.name, model=model, evaluations=evaluations)
 
 

@@ -43,9 +43,6 @@ from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 from atrl_bench.training.recipe import Recipe, RolloutRecipe, first_stage
 from atrl_bench.training.run_spec import run_spec
 
-# Every row answers the same questions with the same prompts and the same random numbers, whatever seed it was trained
-# with: differences between rows are then paired.
-EVALUATION_SEED = 0
 PICKED_BY = "late accuracy"  # of a training run's summary
 PROFILES_OWN = 1.0
 NUM_CHECKS = 4  # in a run
@@ -57,11 +54,7 @@ class Evaluation(NamedTuple):
     """One benchmark as a column asks for it."""
 
     task: str
-    frames: int | None  # of a video; None: the profile's number
-    image: str | None = None  # how pictures are withheld
-
-    def options(self, **others: Any) -> EvaluationOptions:
-        return EvaluationOptions(frames=self.frames, image=self.image, **others)
+    options: EvaluationOptions
 
 
 @dataclass(frozen=True)
@@ -220,8 +213,12 @@ def plan_definition(
 
 
 def evaluations_of(*columns: ColumnDefinition) -> tuple[Evaluation, ...]:
+    # Every row answers the same questions with the same prompts and the same random numbers, those of seed 0, whatever
+    # seed it was trained with: differences between rows are then paired.
     needed = [
-        Evaluation(task.name, column.frames if task.shows_videos else None, column.image)
+        Evaluation(
+            task.name, EvaluationOptions(frames=column.frames if task.shows_videos else None, image=column.image)
+        )
         for column in columns
         for task in expand([column.task])
     ]
@@ -296,12 +293,10 @@ def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]
 def _cell_keys(
     model: str | TrainedModel, evaluations: Iterable[Evaluation], plan: Plan, *, endpoint: EndpointConfig | None = None
 ) -> dict[Evaluation, str]:
-    keys = {}
-    for asked in evaluations:
-        options = asked.options(endpoint=endpoint, run_seed=EVALUATION_SEED)
-        if (key := cell_key(model, asked.task, options, plan.run_dir)) is not None:
-            keys[asked] = key
-    return keys
+    keys = {
+        item: cell_key(model, item.task, replace(item.options, endpoint=endpoint), plan.run_dir) for item in evaluations
+    }
+    return {item: key for item, key in keys.items() if key is not None}
 
 
 def cell_key(model: str | Path | TrainedModel, task: str, options: EvaluationOptions, run_dir: RunDir) -> str | None:

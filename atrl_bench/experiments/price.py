@@ -344,7 +344,7 @@ def _training(recipe: Recipe, run_dir: RunDir, seed: int) -> Cost:
 def _cells(job: Job, plan: Plan, states: States) -> Iterator[Cost]:
     run_dir, row = plan.run_dir.with_model(job.model), job.row_at_rate
     for column in plan.definition.columns_of(job.row) if job.evaluations else ():
-        evaluations = [(find_task(asked.task), asked.options()) for asked in evaluations_of(column)]
+        evaluations = [(find_task(task), options) for task, options in evaluations_of(column)]
         is_possible = not any(obstacle(task.name) for task, _ in evaluations)
         state = states.get((row, job.seed, column.id), "to do") if is_possible else "not permitted here"
         needs, by_vllm = (_answers(evaluations, run_dir, by_vllm=engine) for engine in (False, True))

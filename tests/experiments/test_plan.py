@@ -208,11 +208,12 @@ def counted(monkeypatch):
 def test_a_suite_is_answered_task_by_task_and_a_video_at_each_number_of_frames(tmp_path):
     plan_of_scale = plan_table("scale_32b", paper(tmp_path), columns=["mmmu_pro"], rows=["instruct"])
     assert plan_of_scale.jobs[0].evaluations == (
-        Evaluation("mmmu_pro_standard", None),
-        Evaluation("mmmu_pro_vision", None),
+        Evaluation("mmmu_pro_standard", EvaluationOptions()),
+        Evaluation("mmmu_pro_vision", EvaluationOptions()),
     )
     plan_of_video = plan_table("video", paper(tmp_path), columns=["vsi_16", "vsi_64"])
-    assert plan_of_video.jobs[0].evaluations == (Evaluation("vsi_bench", 16), Evaluation("vsi_bench", 64))
+    asked = tuple(Evaluation("vsi_bench", EvaluationOptions(frames=frames)) for frames in (16, 64))
+    assert plan_of_video.jobs[0].evaluations == asked
 
 
 def test_a_suites_column_has_the_keys_of_all_its_parts_and_frames_change_a_key(tmp_path):

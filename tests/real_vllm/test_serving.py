@@ -16,7 +16,7 @@ import pytest
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.jobs import answer_task
-from atrl_bench.experiments.plan import EVALUATION_SEED, EvaluationOptions, evaluations_of
+from atrl_bench.experiments.plan import evaluations_of
 from atrl_bench.experiments.run_dir import RunDir, read_settings
 from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder as folder_of
@@ -57,8 +57,7 @@ def test_trained_rows_answer_through_servers_of_their_own_as_this_process_does(t
         trained = [run for run in store.runs() if run.state == "done"]
         assert len(trained) == len(rows)
         for run in trained:
-            for task, frames in evaluations_of(*TABLE.columns):
-                options = EvaluationOptions(frames=frames, run_seed=EVALUATION_SEED)
+            for task, options in evaluations_of(*TABLE.columns):
                 model = out / run.checkpoint
                 served = answer_task(store, model, task, options, run_dir)  # stored: nothing is running any more
                 local_key = answer_task(store, model, task, options, here)
