@@ -151,6 +151,7 @@ def compare(
         Option(help="tasks that both answered; default: those of a row's table", autocompletion=complete_tasks),
     ] = None,
     metric: Annotated[str | None, Option(help="such as acc@1,mean@8; default: each benchmark's own")] = None,
+    image: Annotated[str | None, Option(help="compare what both lose without pictures: none, shuffled, ...")] = None,
 ) -> None:
     """Compare two evaluated models, problem by problem.
 
@@ -159,7 +160,7 @@ def compare(
     from atrl_bench.report.compare import compare_models
     from atrl_bench.report.text import print_table, render_json
 
-    table = compare_models(a, b, names_of(task), options.run_dir(), metrics=names_of(metric))
+    table = compare_models(a, b, names_of(task), options.run_dir(), metrics=names_of(metric), image=image)
     if options.as_json:
         echo(render_json(table), nl=False)
     else:

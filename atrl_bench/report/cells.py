@@ -260,9 +260,9 @@ class Scores:
         return difference if difference.estimate.num_problems else None
 
 
-def scores_of(answers: Answers, metric: str, *, are_differences: bool = False) -> Scores:
+def scores_of(answers: Answers, metric: str, *, differences_of: int = 0) -> Scores:
     pooled = (_pooled(task, of_seed, metric) for task, of_seed in answers.items())
-    parts = tuple(replace(part, are_differences=are_differences) for part in pooled)
+    parts = tuple(replace(part, differences_of=differences_of) for part in pooled)
     return Scores(parts, _by_seed(answers, metric))
 
 
@@ -277,7 +277,7 @@ def _reliance(shown: Answers, withheld: Answers, metric: str) -> Scores:
         task: {seed: array.repeats(count).less(withheld[task][seed].repeats(count)) for seed, array in of_seed.items()}
         for task, of_seed in shown.items()
     }
-    return scores_of(less, "acc@1", are_differences=True)
+    return scores_of(less, "acc@1", differences_of=count)
 
 
 def average_by_seed(columns: Sequence[Scores]) -> dict[int, float]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.evaluation.image_condition import ImageCondition
 from atrl_bench.evaluation.tasks import expand, find_task, list_suites, scored
 from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
 from atrl_bench.experiments.progress import short_label
@@ -36,19 +37,31 @@ Pairs = Mapping[str, tuple[Cell, Cell]]  # by task
 
 
 def compare_models(
-    a: str, b: str, tasks: Sequence[str] | None, run_dir: RunDir, *, metrics: Sequence[str] | None = None
+    a: str,
+    b: str,
+    tasks: Sequence[str] | None,
+    run_dir: RunDir,
+    *,
+    metrics: Sequence[str] | None = None,
+    image: str | None = None,
 ) -> Table:
     """Both models' scores and their paired difference for each task and suite, and on average.
 
     `a` and `b` are rows of tables (`main_7b:grpo`), models as `evaluate` takes them, names of models that were
     evaluated, or keys of cells. `tasks` defaults to those of a row's table. `metrics` defaults to the number that each
-    benchmark is quoted by, over all repeats that both have.
+    benchmark is quoted by, over all repeats that both have. With `image`, a way to withhold pictures, it is the
+    difference of what both lose with them, their reliance.
     """
+    ways = (None,) if image is None else (None, str(ImageCondition.parse(image)))
     with run_dir.open_store(read_only=True) as store:
         tasks = tasks or _tasks_of(a, b, run_dir, store)
         models = {name: row_model(name, run_dir, store) for name in (a, b) if names_a_row(name)}
         ours, theirs = (f"{DIGEST}{models[name].digest}" if name in models else name for name in (a, b))
-        pairs = {info.name: _find_pair(store, ours, theirs, info.name, run_dir) for info in expand(tasks)}
+        pairs = {
+            _column_id(info.name, way): _find_pair(store, ours, theirs, info.name, way, run_dir)
+            for info in expand(tasks)
+            for way in ways
+        }
         first = next(iter(pairs.values()))
         labels = [
             models[name].name if name in models else _name_of(cell.spec["model_name"], store)
@@ -60,23 +73,28 @@ def compare_models(
             store,
             profile=run_dir.profile,
             cell_keys={
-                (row, column.id): [pairs[task][index].key for task in tasks_of(column.task)]
+                (row, column.id): [pairs[_column_id(task, column.image)][index].key for task in tasks_of(column.task)]
                 for column in definition.columns
                 for index, row in enumerate(ROWS)
             },
             runs={},
             notes=[*_warnings(pairs), *_wins(store, definition, pairs)],
         )
-    return replace(made_with(table, run_dir.profile, run_dir.environment()), says=_verdict(table))
+    return replace(
+        made_with(table, run_dir.profile, run_dir.environment()), says=_verdict(table, relies=image is not None)
+    )
 
 
 def _definition(
     labels: Sequence[str], tasks: Sequence[str], pairs: Pairs, metrics: Sequence[str] | None
 ) -> TableDefinition:
     suites = {suite.name: suite.title for suite in list_suites()}
-    columns = []
+    columns: list[dict[str, str]] = []
     for name in [*pairs, *(name for name in tasks if name in suites)]:
         num_repeats = min(int(c.spec["decoding"]["repeats"]) for task in tasks_of(name) for c in pairs[task])
+        if "@" in name:
+            columns += _withheld(name, f"mean@{num_repeats}")
+            continue
         for metric in metrics or [f"headline@{num_repeats}"]:
             named = {"id": name, "subscript": ""} if len(metrics or ()) < 2 else {"id": f"{name} {metric}"}
             title = suites.get(name) or find_task(name).title
@@ -98,6 +116,18 @@ def _definition(
     )
 
 
+def _column_id(task: str, image: str | None) -> str:
+    return task if image is None else f"{task}@{image}"
+
+
+def _withheld(name: str, metric: str) -> Iterator[dict[str, str]]:
+    """The columns of a task without its pictures, and of what that takes away."""
+    task, _, image = name.partition("@")
+    label = {"label": find_task(task).title, "task": name, "metric": metric}
+    yield {"id": name, "subscript": image, **label}
+    yield {"id": f"{name} reliance", "subscript": "reliance", "relies_on": task, **label}
+
+
 def _warnings(pairs: Pairs) -> Iterator[str]:
     for task, pair in pairs.items():
         if differing := differences_beside_model(*pair):
@@ -105,7 +135,7 @@ def _warnings(pairs: Pairs) -> Iterator[str]:
 
 
 def _wins(store: Store, definition: TableDefinition, pairs: Pairs) -> Iterator[str]:
-    for column in definition.columns:
+    for column in (column for column in definition.columns if column.image is None):
         scores: list[tuple[float, float]] = []
         for task in tasks_of(column.task):
             ours, theirs = (scored(task, store.scores(cell.key), column.metric).scores for cell in pairs[task])
@@ -121,19 +151,20 @@ def differences_beside_model(a: Cell, b: Cell) -> list[str]:
     return [f"{name}: {ours.get(name)}, {theirs.get(name)}" for name in names if ours.get(name) != theirs.get(name)]
 
 
-def _verdict(table: Table) -> str:
+def _verdict(table: Table, *, relies: bool) -> str:
     ours, theirs = table.rows
     cell = ours.cells[-1]
-    if cell.difference is None or (len(table.columns) > 1 and not table.has_average):
+    alone = relies and len(table.columns) == 3  # one task, with its pictures, without, and what they lose
+    if cell.difference is None or (len(table.columns) > 1 and not (table.has_average or alone)):
         return ""
     difference = cell.difference.estimate
     low, high = difference.interval()
     said = f"{numbers.signed(difference.mean)} points, 95 % interval "
     said += f"{numbers.signed(max(low, -1.0))} to {numbers.signed(min(high, 1.0))}"
-    where = "on average" if table.has_average else f"on {table.columns[0].text}"
+    where = "on average" if table.has_average else f"on {table.columns[0].label}"
     if cell.is_significant:
-        word = "better" if difference.mean > 0 else "worse"
-        sentence = f"{ours.label} is {word} than {theirs.label} {where}: {said}."
+        better, worse = ("relies more on the picture", "relies less on it") if relies else ("is better", "is worse")
+        sentence = f"{ours.label} {better if difference.mean > 0 else worse} than {theirs.label} {where}: {said}."
     else:
         power = numbers.detectable(difference)
         sentence = f"No difference that these problems could show {where}: {said}"
@@ -144,23 +175,25 @@ def _verdict(table: Table) -> str:
 # Looking cells up -----------------------------------------------------------------------------------------------------
 
 
-def _find_pair(store: Store, a: str, b: str, task: str, run_dir: RunDir) -> tuple[Cell, Cell]:
-    """The two finished cells that differ in least beside the model; of equals, the newest."""
-    ours, theirs = _cells_of(store, a, task), _cells_of(store, b, task)
+def _find_pair(store: Store, a: str, b: str, task: str, image: str | None, run_dir: RunDir) -> tuple[Cell, Cell]:
+    """The two finished cells with pictures shown so that differ in least beside the model; of equals, the newest."""
+    ours, theirs = (
+        [cell for cell in _cells_of(store, model, task) if cell.spec.get("image") == image] for model in (a, b)
+    )
     missing = [model for model, cells in ((a, ours), (b, theirs)) if not cells]
     if missing:
         first = missing[0]
         if first.startswith(DIGEST):
             raise MissingDataError(
-                f"A row has no finished evaluation on {task} in {run_dir.root}.",
+                f"A row has no finished evaluation on {_column_id(task, image)} in {run_dir.root}.",
                 why="Its model is there, its answers are not.",
                 next_step=f"atrl-bench status {run_dir.options}, or choose another --task",
             )
-        command = f"atrl-bench evaluate {first} --tasks {task}"
+        command = f"atrl-bench evaluate {first} --tasks {task}" + (f" --image {image}" if image else "")
         if _tables_with(first):  # it is no model, and no command evaluates it
             command = f"atrl-bench compare {_row_name(a)} {_row_name(b)}"
         raise MissingDataError(
-            f"{first} has no finished evaluation on {task} in {run_dir.root}.",
+            f"{first} has no finished evaluation on {_column_id(task, image)} in {run_dir.root}.",
             why=_likely_row(first),
             next_step=f"{command} {run_dir.options}",
         )

@@ -195,3 +195,27 @@ def test_a_single_problem_has_a_difference_without_an_interval(store, tmp_path):
     assert cell_of(table).difference.estimate.mean == 0.25
     assert json.loads(render_json(table))["rows"][0]["cells"][0]["difference"]["p_value"] is None
     assert "+25.0 points" in table.says
+
+
+def test_two_models_are_compared_by_what_they_lose_without_the_picture(store, tmp_path):
+    fill(store, spec("a"), single(1, 1, 1, 1, 0, 0))
+    fill(store, spec("a", image="blank"), single(0, 0, 0, 0, 0, 0))
+    fill(store, spec("b"), single(1, 1, 1, 1, 0, 0))
+    fill(store, spec("b", image="blank"), single(1, 1, 1, 0, 0, 0))
+    table = compared(tmp_path, "a", "b", ["geoqa_test"], image="blank")
+    assert [column.id for column in table.columns] == ["geoqa_test", "geoqa_test@blank", "geoqa_test@blank reliance"]
+    means = [[cell.estimate.mean for cell in row.cells] for row in table.rows]
+    assert means == [pytest.approx([4 / 6, 0, 4 / 6]), pytest.approx([4 / 6, 3 / 6, 1 / 6])]
+    assert cell_of(table, 2).difference.estimate.mean == pytest.approx(3 / 6)  # A relies on it in three problems more
+    assert "+50.0 points" in table.says
+    assert [cell.difference.estimate.mean for cell in table.rows[0].cells[:2]] == pytest.approx([0, -3 / 6])
+
+
+def test_answers_without_the_picture_are_compared_only_where_that_is_asked_for(store, tmp_path):
+    for model in ("a", "b"):
+        fill(store, spec(model), single(1, 1, 0))
+        fill(store, spec(model, image="blank"), single(0, 0, 0))
+    assert cell_of(compared(tmp_path, "a", "b", ["geoqa_test"])).estimate.mean == pytest.approx(2 / 3)
+    with pytest.raises(MissingDataError, match="geoqa_test@none") as refused:
+        compared(tmp_path, "a", "b", ["geoqa_test"], image="none")
+    assert "--image none" in refused.value.next_step

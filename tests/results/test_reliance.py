@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
-from atrl_bench.results.statistics import reliance
+from atrl_bench.results.statistics import Estimate, reliance
 
 
 def answers(*repeats: str, options: int = 0, groups: str = "") -> list[Sample]:
@@ -77,3 +77,47 @@ def test_the_interval_of_what_stays_right_covers_the_planted_rate(num_problems):
         low, high = found.stays_right.interval()
         covered += low <= 0.4 <= high
     assert 0.92 <= covered / rounds <= 0.98
+
+
+WORLDS = {"few": 0.2, "half": 0.5, "most": 0.8}  # the share of problems whose words give the answer
+READS, GUESSES = 0.9, 0.1  # how often an honest reader is right with the answer before it, and without
+
+
+@pytest.mark.parametrize("num_problems", [5, 150])
+@pytest.mark.parametrize("num_repeats", [1, 8])
+def test_the_interval_of_reliance_covers_that_of_an_honest_reader(num_problems, num_repeats):
+    """It reads the picture, and the words where they give the answer; else it guesses."""
+    rng, coverage, rounds = np.random.default_rng(1), [], 2000
+    for share in WORLDS.values():
+        truth, covered = READS - (share * READS + (1 - share) * GUESSES), 0
+        for _ in range(rounds):
+            left = np.where(rng.random(num_problems) < share, READS, GUESSES)
+            lost = (rng.binomial(num_repeats, READS, num_problems) - rng.binomial(num_repeats, left)) / num_repeats
+            low, high = paired(lost, num_repeats).interval()
+            covered += low <= truth <= high
+        coverage.append(covered / rounds)
+    assert 0.93 <= np.mean(coverage) <= 0.975
+    if num_problems == 150:
+        assert all(0.93 <= one <= 0.97 for one in coverage)
+
+
+def paired(lost: np.ndarray, num_repeats: int) -> Estimate:
+    count = len(lost)
+    stderr = lost.std(ddof=1) / np.sqrt(count)
+    return Estimate(lost.mean(), stderr, count - 1, count, count, "paired", num_repeats)
+
+
+def test_that_interval_is_the_one_of_the_answers():
+    found = reliance(answers("AAAb", "AbAb"), answers("Abbb", "bbAb")).difference.estimate
+    expected = paired(np.array([0.5, 0.5, 0.5, 0.0]), 2)
+    assert found.interval() == pytest.approx(expected.interval())
+
+
+def test_a_model_that_always_says_the_same_has_no_reliance_however_often_it_is_right():
+    rng = np.random.default_rng(2)
+    right = "".join("A" if one else "b" for one in rng.random(150) < 0.6)
+    found = reliance(answers(right), answers(right))
+    low, high = found.difference.estimate.interval()
+    assert found.with_picture.mean > 0.5
+    assert low < 0 < high
+    assert high < 0.03

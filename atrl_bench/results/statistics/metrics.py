@@ -43,7 +43,7 @@ class ScoredSamples:
     answers: ScoreArray
     metric: str
     statistics: Mapping[str, Maker] = field(default_factory=dict)
-    are_differences: bool = False  # of two scores, so that a value may be below 0
+    differences_of: int = 0  # so many answers each to the problems of two cells; 0: scores of one cell
 
     def __post_init__(self) -> None:
         parse_metric(self.metric, self.statistics)
@@ -138,7 +138,8 @@ def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESA
     """
     if all(part.maker is None for part in parts):
         mean = mean_of_parts([(part.scores, part.groups) for part in parts])
-        return constant_or(mean) if any(part.are_differences for part in parts) else score_of(mean)
+        num_repeats = min(part.differences_of for part in parts)
+        return replace(mean, kind="paired", num_repeats=num_repeats) if num_repeats else score_of(mean)
     return score_of(bootstrap([_part(part) for part in parts], num_resamples, seed))
 
 

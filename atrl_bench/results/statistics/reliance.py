@@ -46,12 +46,13 @@ def reliance(real: Sequence[Sample], withheld: Sequence[Sample]) -> Reliance:
     groups = {name: problem.group for name, problem in problems.items()}
     with_picture = _means(both, {answer: ours[answer].score or 0.0 for answer in both})
     without = _means(both, {answer: theirs[answer].score or 0.0 for answer in both})
+    found = paired_difference(with_picture, without, groups)
     changed = {answer: float(_said(ours[answer]) != _said(theirs[answer])) for answer in both}
     stays = {answer: (ours[answer].score or 0.0) * (theirs[answer].score or 0.0) for answer in both}
     return Reliance(
         clustered_score(with_picture, groups),
         clustered_score(without, groups),
-        paired_difference(with_picture, without, groups),
+        replace(found, estimate=replace(found.estimate, kind="paired", num_repeats=round(len(both) / len(problems)))),
         clustered_score(_means(both, changed), groups),
         _changed_anyway(ours, groups),
         _ratio(_means(both, stays), with_picture, groups),
