@@ -77,8 +77,17 @@ def mini_world(tmp_path_factory):
 
 
 @pytest.fixture
+def run_dir(tmp_path):
+    """An empty run folder under the smoke profile."""
+    from atrl_bench.experiments.run_dir import RunDir
+    from atrl_bench.profiles import load_profile
+
+    return RunDir.at(tmp_path, load_profile("smoke"))
+
+
+@pytest.fixture
 def store(tmp_path):
-    """An empty store."""
+    """An empty store, where `run_dir` has its own."""
     with SharedStore(tmp_path / "store.sqlite") as opened:
         yield opened
 

@@ -1,8 +1,10 @@
-"""Answers in a store, without a model that gives them."""
+"""Answers in a store, without a model that gives them; and what others do to its file."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
@@ -34,3 +36,9 @@ def fill_cell(
     if is_finished:
         store.finish_cell(key, expected=len(names) * len(repeats))
     return key
+
+
+def changed_on_disk(store: Store, statement: str) -> list[tuple[Any, ...]]:
+    """Execute a statement past the store, as another program would; return its rows."""
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
+        return connection.execute(statement).fetchall()

@@ -2,75 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 
 import hub_layouts
-import pyarrow.parquet as pq
 import pytest
-from local_hub import FIRST, NOBODY, LocalHub, Machine, run
+from local_hub import FIRST, NOBODY, Machine, run
 
 from atrl_bench.mini import BASE as MINI
 from atrl_bench.models.local import model_ref
 
-DOCVQA = "lmms-lab-encoder/DocVQA"  # of InfoVQA, in the subset InfographicVQA
-SHARDS = [f"InfographicVQA/validation-0000{number}-of-00002.parquet" for number in (0, 1)]
-
-
-@pytest.fixture(scope="module")
-def docvqa(mini_world) -> dict[str, bytes]:
-    """The rows of InfoVQA's twin in two files, as the hub keeps them, beside files that nobody asked for."""
-    table = pq.read_table(mini_world / "infovqa" / "InfographicVQA")
-    half = len(table) // 2
-    parts = {
-        SHARDS[0]: table.slice(0, half),
-        SHARDS[1]: table.slice(half),
-        "DocVQA/validation-00000-of-00001.parquet": table,
-    }
-    files = {"README.md": b"# DocVQA", "InfographicVQA/test-00000-of-00001.parquet": b"never asked for"}
-    for name, part in parts.items():
-        buffer = io.BytesIO()
-        pq.write_table(part, buffer)
-        files[name] = buffer.getvalue()
-    return files
-
-
-ROWS = """
-import json
-from atrl_bench.evaluation.data import load_rows
-from atrl_bench.data.dataset import data_digest, is_here
-from atrl_bench.evaluation.tasks import find_task
-info = find_task("infovqa_val")
-before, digest = is_here(info, None), data_digest(info, None)
-rows = load_rows(info, None)
-names = [info.module.problem_id(row) for row in rows.remove_columns("image")]
-size = info.module.images(rows[0])[0].size
-print(json.dumps([before, digest, len(names) == len(set(names)) == len(rows), min(size) > 0, is_here(info, None)]))
-"""
-
-
-def test_only_the_split_is_fetched_and_then_needs_no_network(local_hub: LocalHub, docvqa, tmp_path) -> None:
-    local_hub.add("dataset", DOCVQA, docvqa)
-    before, digest, *others = run(ROWS, tmp_path, local_hub.url)
-    assert (before, others) == (False, [True, True, True])
-    assert sorted(local_hub.sent) == SHARDS
-    assert run(ROWS, tmp_path, NOBODY, HF_HUB_OFFLINE="1") == [True, digest, True, True, True]
-    assert run(ROWS, tmp_path, NOBODY) == [True, digest, True, True, True]  # what is here is not asked for
-
-
 FOUND = """
 import json
-from atrl_bench.models.local import find_model
-ref = find_model("someone/tiny-vl", download=True)
-print(json.dumps([ref.name, ref.digest]))
+from atrl_bench.models.local import find_model, model_ref
+before, ref = model_ref("someone/tiny-vl").digest, find_model("someone/tiny-vl", download=True)
+print(json.dumps([ref.name, before, ref.digest]))
 """
 
 
 def test_a_model_of_the_hub_is_fetched_once_without_its_other_files(local_hub, tmp_path) -> None:
     others = {"pytorch_model.bin": b"a pickle", "modeling_x.py": b"code", "README.md": b"", "plot.png": b""}
     local_hub.add("model", "someone/tiny-vl", MINI).commits[FIRST].update(others)
-    expected = ["someone/tiny-vl", model_ref("mini").digest]
+    expected = ["someone/tiny-vl", *[model_ref("mini").digest] * 2]
     assert run(FOUND, tmp_path, local_hub.url) == expected
     assert not set(local_hub.sent) & set(others)
     assert run(FOUND, tmp_path, NOBODY, HF_HUB_OFFLINE="1") == expected

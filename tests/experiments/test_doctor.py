@@ -63,10 +63,10 @@ def test_the_papers_profile_misses_a_gpu_where_there_is_none(monkeypatch):
     assert (check.state, check.fix) == ("ok", "")
 
 
-def test_a_package_that_is_absent_or_too_old_is_named_with_the_pip_command(monkeypatch, tmp_path):
+def test_a_package_that_is_absent_or_too_old_is_named_with_the_pip_command(monkeypatch, run_dir):
     wanted = ["torch>=999", "surely-not-installed>=1", "pytest>=999; extra == 'test'", "numpy>=2"]
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: wanted)
-    check = by_name(packages(RunDir.at(tmp_path, SMOKE)))["packages"]
+    check = by_name(packages(run_dir))["packages"]
     assert check.state == "missing"
     assert "surely-not-installed is not installed" in check.found
     assert check.fix == "pip install 'torch>=999' 'surely-not-installed>=1'"
@@ -85,7 +85,7 @@ VERSIONS = {"vllm": "0.31.0+cpu", "torch": "2.13.0", "transformers": "5.17.2", "
     ],
 )
 def test_a_vllm_that_does_not_go_with_trl_torch_or_transformers_is_named_with_the_command(
-    monkeypatch, tmp_path, changed, said
+    monkeypatch, run_dir, changed, said
 ):
     requires = {
         "atrl-bench": ["torch>=2.9", "vllm<=0.31,>=0.22; extra == 'vllm'"],
@@ -95,15 +95,14 @@ def test_a_vllm_that_does_not_go_with_trl_torch_or_transformers_is_named_with_th
     monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
     monkeypatch.setattr(importlib.metadata, "requires", requires.__getitem__)
     monkeypatch.setattr(module, "find_vllm", lambda: Vllm(Path("bin/vllm"), versions["vllm"]))
-    plain = RunDir.at(tmp_path, SMOKE)
-    answered = replace(plain, engine=Engine("vllm", versions["vllm"]))
-    check, needed = vllm(plain), vllm(answered)
+    answered = replace(run_dir, engine=Engine("vllm", versions["vllm"]))
+    check, needed = vllm(run_dir), vllm(answered)
     if said is None:
         assert (check.state, check.found) == ("ok", "0.31.0+cpu, with transformers 5.17.2 and trl 1.16.0")
     else:
         assert (check.state, check.found, check.fix) == ("note", said, "pip install 'atrl-bench[vllm]'")
         assert needed.state == "missing"  # its tables cannot be gone on with
-    other = vllm(replace(plain, engine=Engine("vllm", "0.29.0")))
+    other = vllm(replace(run_dir, engine=Engine("vllm", "0.29.0")))
     assert (other.state, other.fix) == ("missing", "pip install vllm==0.29.0, or --serve to answer anew")
 
 
@@ -124,8 +123,7 @@ def test_a_full_disk_is_missing_space_for_what_the_profile_takes(monkeypatch, tm
     assert PAPER.model in why
 
 
-def test_a_store_that_is_no_store_is_missing_and_one_with_cells_is_counted(tmp_path):
-    run_dir = RunDir.at(tmp_path, SMOKE)
+def test_a_store_that_is_no_store_is_missing_and_one_with_cells_is_counted(run_dir):
     with run_dir.open_store() as store:
         store.add_cell({"task": "a"})
     check = by_name(disk(run_dir))["result store"]
@@ -170,13 +168,13 @@ def test_a_judge_is_asked_for_its_models():
     assert "JUDGE_API_KEY" in down.fix
 
 
-def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(monkeypatch, tmp_path):
+def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(monkeypatch, run_dir):
     def broken():
         raise OSError("no such device")
         yield
 
     monkeypatch.setattr(module, "gpu", lambda profile: broken())
     monkeypatch.setattr(module, "NATIVE", {})
-    checks = by_name(doctor(RunDir.at(tmp_path, SMOKE)).checks)
+    checks = by_name(doctor(run_dir).checks)
     assert checks["GPU"].found == "could not be looked at: no such device"
     assert checks["base model"].state == "ok"

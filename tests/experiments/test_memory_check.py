@@ -99,7 +99,7 @@ def test_the_refusal_says_what_would_fit():
 
 
 def test_a_mini_training_fits_every_machine():
-    require_fit(load_recipe("grpo"), load_profile("mini"), Capacity((), host_gb=4, disk_gb=1))
+    assert misfits(training_needs(load_recipe("grpo"), load_profile("mini")), Capacity((), host_gb=4, disk_gb=1)) == []
 
 
 def test_this_machine_is_measured_at_the_first_folder_that_exists(tmp_path, monkeypatch):
@@ -177,6 +177,8 @@ def test_a_training_that_is_done_needs_no_room(tmp_path, four_gpus, monkeypatch)
     monkeypatch.setattr(plan, "_digests", lambda *_: ("base", "data"))  # as of what was fetched
     planned = plan_table("main_7b", RunDir.at(tmp_path, PAPER), rows=["grpo"])
     job = planned.jobs[0]
+    with pytest.raises(MachineTooSmallError, match="It needs 8 GPUs"):
+        require_plan_fits(planned, four_gpus)
     with planned.run_dir.open_store() as store:
         store.add_run(job.run_spec)
         store.finish_run(job.run_key, checkpoint="gone", digest="d", seconds=1.0, summary={})

@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -12,9 +13,6 @@ from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments import progress
 from atrl_bench.experiments.progress import Watch, duration, read_status, short_label
-from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.profiles import load_profile
-from atrl_bench.results.shared_store import SharedStore
 
 RECIPE = {
     "objective": "dapo",
@@ -26,10 +24,6 @@ RUN = {"kind": "training", "recipe": RECIPE, "seed": 0}
 CELL = {"kind": "evaluation", "task": "geoqa_test", "model_name": "mini"}
 
 
-def run_dir(folder):
-    return RunDir.at(folder, load_profile("smoke"))
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
 )
@@ -37,48 +31,48 @@ def test_a_duration_is_told_in_its_two_largest_units(seconds, text):
     assert duration(seconds) == text
 
 
-def test_status_counts_and_names_what_runs_and_what_failed(store, tmp_path):
+def test_status_counts_and_names_what_runs_and_what_failed(store, run_dir):
     run, cell = store.add_run(RUN), store.add_cell(CELL)
     store.heartbeat("run", run, 3, 16)
     store.fail_cell(cell, "no picture")
-    text = " ".join(text_of(read_status(run_dir(tmp_path))).split())
+    text = " ".join(text_of(read_status(run_dir)).split())
     assert "1 evaluation failed, 1 training running" in text
     assert "train dapo, schedule strict, seed 0: 3 of 16" in text
     assert "evaluate mini on geoqa_test: no picture" in text
 
 
-def test_status_tells_the_points_of_an_ablation_and_their_evaluations_apart(store, tmp_path):
+def test_status_tells_the_points_of_an_ablation_and_their_evaluations_apart(store, run_dir):
     for similarity in (0.75, 0.8):
         credit = {"rule": "atrl", "preset": "default", "settings": {"min_centroid_similarity": similarity}}
         run = store.add_run({**RUN, "recipe": {**RECIPE, "credit": credit}})
         store.heartbeat("cell", store.add_cell({**CELL, "model_name": run}), 8, 48)
-    names = [item.name for item in read_status(run_dir(tmp_path)).items]
+    names = [item.name for item in read_status(run_dir).items]
     points = [f"dapo+atrl min_centroid_similarity={similarity}, schedule strict, seed 0" for similarity in (0.75, 0.8)]
     assert sorted(names) == sorted(
         [f"train {point}" for point in points] + [f"evaluate {point} on geoqa_test" for point in points]
     )
 
 
-def test_status_knows_that_no_process_is_left(tmp_path):
-    with SharedStore(tmp_path / "store.sqlite") as store:
+def test_status_knows_that_no_process_is_left(run_dir):
+    with run_dir.open_store() as store:
         store.heartbeat("run", store.add_run(RUN), 3, 16)
-        assert [item.state for item in read_status(run_dir(tmp_path)).items] == ["running"]
-    status = read_status(run_dir(tmp_path))
+        assert [item.state for item in read_status(run_dir).items] == ["running"]
+    status = read_status(run_dir)
     assert [item.state for item in status.items] == ["stopped"]
     assert "goes on where it stopped" in " ".join(text_of(status).split())
 
 
-def test_status_knows_a_killed_process_from_a_living_one(tmp_path):
+def test_status_knows_a_killed_process_from_a_living_one(run_dir):
     program = (
         "import time; from pathlib import Path; from atrl_bench.results.shared_store import SharedStore\n"
-        f"store = SharedStore(Path({str(tmp_path / 'store.sqlite')!r}))\n"
+        f"store = SharedStore(Path({str(run_dir.store_path)!r}))\n"
         f"store.heartbeat('run', store.add_run({RUN!r}), 3, 16); print('beats', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "beats\n"
-        assert [item.state for item in read_status(run_dir(tmp_path)).items] == ["running"]
+        assert [item.state for item in read_status(run_dir).items] == ["running"]
         process.kill()
-    assert [item.state for item in read_status(run_dir(tmp_path)).items] == ["stopped"]
+    assert [item.state for item in read_status(run_dir).items] == ["stopped"]
 
 
 def test_the_time_left_is_told_by_the_speed_of_training_and_then_by_finished_rows(store, monkeypatch):
@@ -140,9 +134,9 @@ def test_the_time_left_does_not_count_on_rows_that_train_nothing(store, monkeypa
     assert watch.line().startswith("1/5 rows, about 11 min 20 s left")
 
 
-def test_an_empty_folder_has_no_status_but_a_command_that_makes_one(tmp_path):
+def test_an_empty_folder_has_no_status_but_a_command_that_makes_one(run_dir, tmp_path):
     with pytest.raises(MissingDataError, match=r"run-table main_7b --profile smoke --out .*nowhere"):
-        read_status(run_dir(tmp_path / "nowhere"))
+        read_status(replace(run_dir, root=tmp_path / "nowhere"))
 
 
 def test_a_progress_line_names_the_running_work_and_the_time_left(store):

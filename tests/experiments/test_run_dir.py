@@ -43,8 +43,7 @@ def test_a_store_that_is_only_read_has_to_be_there(tmp_path):
         assert store.cells() == []
 
 
-def test_what_is_chosen_for_a_folder_leaves_what_was_chosen_before(tmp_path):
-    run_dir = RunDir.at(tmp_path, load_profile("smoke"))
+def test_what_is_chosen_for_a_folder_leaves_what_was_chosen_before(run_dir, tmp_path):
     assert run_dir.environment() == {}
     run_dir.record_environment()
     replace(run_dir, engine=Engine("vllm", "0.29.0")).keep_choices()
@@ -55,8 +54,8 @@ def test_what_is_chosen_for_a_folder_leaves_what_was_chosen_before(tmp_path):
     assert run_dir.environment() == before != {}
 
 
-def test_the_command_that_classifies_errors_names_the_benchmark_and_the_folder(tmp_path):
-    source = Source(RunDir.at(tmp_path, load_profile("smoke")), task="geoqa_test")
+def test_the_command_that_classifies_errors_names_the_benchmark_and_the_folder(run_dir, tmp_path):
+    source = Source(run_dir, task="geoqa_test")
     with pytest.raises(MissingDataError) as caught:
         errors._types(source, [])
     assert caught.value.next_step == (
@@ -65,8 +64,7 @@ def test_the_command_that_classifies_errors_names_the_benchmark_and_the_folder(t
     )
 
 
-def test_the_command_after_a_training_evaluates_it_in_the_same_folder(tmp_path, monkeypatch):
-    run_dir = RunDir.at(tmp_path, load_profile("smoke"))
+def test_the_command_after_a_training_evaluates_it_in_the_same_folder(run_dir, tmp_path, monkeypatch):
     monkeypatch.setattr(train_command, "train", lambda *_: tmp_path / "checkpoints" / "one")
     trained = train_command.train_recipe("grpo", {}, run_dir, quiet=True)
     assert trained.next == (

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from fake_backend import picture, write_geoqa
 from http_servers import ChatServer, completion
 from PIL import Image
 
@@ -32,7 +31,6 @@ from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.models.served import EndpointModel, chat_messages, data_url, request_seed
 from atrl_bench.models.video import Video
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.store import Store
 
 PROFILE = load_profile("smoke")
 GREEDY = PROFILE.model_copy(update={"evaluation": PROFILE.evaluation.model_copy(update={"temperature": 0.0})})
@@ -54,26 +52,6 @@ def drip(connection: socket.socket) -> None:
 
 def refusal(status: int, message: str, code: str | None = None) -> tuple[int, dict[str, str], bytes]:
     return status, {}, json.dumps({"error": {"message": message, "code": code}}).encode()
-
-
-def write_geoqa(folder: Path, num_rows: int) -> Path:
-    """A GeoQA file whose answers are all 0."""
-    buffer = io.BytesIO()
-    Image.new("RGB", (56, 56), "white").save(buffer, format="PNG")
-    (folder / "geoqa").mkdir(parents=True)
-    rows = {
-        "question": [f"Question {place}" for place in range(num_rows)],
-        "ground_truth": ["0"] * num_rows,
-        "image": [{"bytes": buffer.getvalue(), "path": None}] * num_rows,
-    }
-    pq.write_table(pa.table(rows), folder / "geoqa" / "test.parquet")
-    return folder
-
-
-@pytest.fixture
-def store(tmp_path):
-    with Store.open(tmp_path / "store.sqlite") as opened:
-        yield opened
 
 
 def asked_about(server: ChatServer) -> Counter[str]:
@@ -182,7 +160,7 @@ def test_every_question_of_a_run_has_a_seed_of_its_own_and_keeps_it() -> None:
 
 
 def test_the_key_of_a_cell_has_the_served_name_and_not_the_address(tmp_path) -> None:
-    base = {"profile": PROFILE, "data_dir": write_geoqa(tmp_path, 1)}
+    base = {"profile": PROFILE, "data_dir": write_geoqa(tmp_path, [picture()] * 1)}
 
     def spec(endpoint: EndpointConfig):
         return cell_spec("x", "geoqa_test", EvaluationOptions(endpoint=endpoint), **base)
@@ -217,7 +195,7 @@ def test_token_counts_add_up_to_what_the_server_said() -> None:
 
 
 def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(store, tmp_path) -> None:
-    data = write_geoqa(tmp_path / "data", 2)
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
     with ChatServer(completion("\\boxed{0}")) as server:
         options = EvaluationOptions(endpoint=server.endpoint(), repeats=3)
         key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
@@ -230,7 +208,7 @@ def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(sto
 def test_where_a_server_gives_one_answer_a_request_the_repeats_of_a_problem_are_asked_for_side_by_side(
     store, tmp_path
 ) -> None:
-    data = write_geoqa(tmp_path / "data", 1)
+    data = write_geoqa(tmp_path / "data", [picture()] * 1)
     all_there = threading.Barrier(7)  # broken after ten seconds, should they come one after another
 
     first = iter([True])
@@ -337,7 +315,7 @@ def test_what_would_change_the_experiment_is_never_left_out(sampling, message) -
     ids=["null", "empty", "refused", "policy"],
 )
 def test_a_blocked_answer_is_an_empty_one_and_no_error(reply, store, tmp_path) -> None:
-    data = write_geoqa(tmp_path / "data", 1)
+    data = write_geoqa(tmp_path / "data", [picture()] * 1)
     with ChatServer(reply) as server:
         options = EvaluationOptions(endpoint=server.endpoint(), repeats=1)
         key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
@@ -450,7 +428,7 @@ def test_one_request_tells_a_busy_server_from_one_that_refuses() -> None:
 
 
 def test_a_served_model_is_evaluated_without_torch_and_without_lmms_eval(tmp_path) -> None:
-    data = write_geoqa(tmp_path / "data", 2)
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
     with ChatServer(ANSWER) as server:
         program = (
             "import sys; from pathlib import Path; from atrl_bench.evaluation.cell import evaluate;"
@@ -481,7 +459,7 @@ def test_no_more_requests_are_under_way_than_allowed(store, tmp_path) -> None:
                 with lock:
                     under_way -= 1
 
-    data = write_geoqa(tmp_path / "data", 12)
+    data = write_geoqa(tmp_path / "data", [picture()] * 12)
     with ChatServer(ANSWER) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr("atrl_bench.evaluation.cell.EndpointModel", Slow)
         options = EvaluationOptions(endpoint=server.endpoint(num_parallel=3))
@@ -490,7 +468,7 @@ def test_no_more_requests_are_under_way_than_allowed(store, tmp_path) -> None:
 
 
 def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_asked_again(store, tmp_path) -> None:
-    data = write_geoqa(tmp_path / "data", 20)
+    data = write_geoqa(tmp_path / "data", [picture()] * 20)
     where = {"store": store, "profile": PROFILE, "data_dir": data}
     replies = [ANSWER] * 7 + [refusal(500, "down")]
     with ChatServer(*replies) as server:
@@ -511,7 +489,7 @@ def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_ask
 
 
 def test_answers_of_one_problem_survive_on_their_own(store, tmp_path) -> None:
-    data = write_geoqa(tmp_path / "data", 1)
+    data = write_geoqa(tmp_path / "data", [picture()] * 1)
     where = {"store": store, "profile": PROFILE, "data_dir": data}
     single = completion("\\boxed{0}")
     with ChatServer(single, single, refusal(500, "")) as server:

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import smart_resize
 
-from atrl_bench.data.dataset import data_digest, is_here, media_folder
-from atrl_bench.errors import MissingDataError
+from atrl_bench.data.dataset import data_digest
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.data import load_rows
@@ -33,7 +32,6 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.sandbox.pool import Failure
 
 SMOKE = load_profile("smoke")
-TASKS = ("vsi_bench", "video_mmmu_perception", "video_mmmu_comprehension", "video_mmmu_adaptation", "mmvu_val")
 
 
 def write_film(path, num_frames: int, fps: int = 8, side: int = 56):
@@ -365,26 +363,6 @@ def test_another_video_is_other_data(mini_world, tmp_path) -> None:
     assert before == data_digest(info, mini_world)
     write_film(data / "mmvu" / "videos" / "Mathematics" / "0.mp4", 8)
     assert data_digest(info, data) != before
-
-
-def test_rows_without_any_video_say_which_archives_to_unpack(mini_world, tmp_path) -> None:
-    data, info = copied(mini_world, tmp_path, "mmvu"), find_task("mmvu_val")
-    for path in data.rglob("*.mp4"):
-        path.unlink()
-    with pytest.raises(MissingDataError, match="None of the 12 files") as caught:
-        data_digest(info, data)
-    assert "videos/*/*.mp4 of the hub's dataset yale-nlp/MMVU" in caught.value.why
-    assert "atrl-bench fetch mmvu_val" in caught.value.next_step
-    assert is_here(info, mini_world)
-    assert not is_here(info, data)
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_videos_that_were_not_fetched_are_named_with_the_command_that_brings_them(name) -> None:
-    with pytest.raises(MissingDataError, match="is not here yet") as caught:
-        media_folder(find_task(name), None)
-    assert f"atrl-bench fetch {name}" in caught.value.next_step
-    assert not is_here(find_task(name), None)
 
 
 def test_a_row_cannot_name_a_file_outside_its_folder(mini_world) -> None:

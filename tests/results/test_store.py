@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from stored import changed_on_disk
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import StoreError
@@ -133,7 +134,7 @@ def test_the_store_counts_what_it_holds_without_looking(store, key):
 
 def test_a_count_that_is_wrong_is_noticed_and_made_right_again(store, key):
     store.add_responses(key, [response("p0")])
-    store._connection.execute("UPDATE counts SET responses = 5")
+    changed_on_disk(store, "UPDATE counts SET responses = 5")
     assert store.miscounted() == [key]
     store.recount(key)
     assert (store.miscounted(), store.cell(key).num_responses) == ([], 1)
@@ -163,7 +164,7 @@ def test_scores_are_those_of_the_samples_and_read_no_answer(store, key):
     store.add_responses(key, [response(p, r) for p in ("p0", "p1") for r in range(2)])
     states = {("p0", 0): ("correct", None), ("p0", 1): ("wrong", 0.7), ("p1", 0): ("judge failed", None)}
     store.add_verdicts(key, {at: Verdict(state, "3", "fast", "", score) for at, (state, score) in states.items()})
-    store._connection.execute("UPDATE responses SET text = 'damaged'")
+    changed_on_disk(store, "UPDATE responses SET text = 'damaged'")
     answers = store.scores(key)
     assert [problem.problem_id for problem in answers.problems] == ["p1", "p0"]
     np.testing.assert_array_equal(answers.scores_PR, [[np.nan, np.nan], [1.0, 0.7]])
@@ -237,10 +238,10 @@ def test_finishing_an_unknown_cell_is_an_error(store):
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("version", [0, schema.VERSION + 1])
 def test_a_store_of_another_version_is_left_alone_and_says_so(path, store, key, version, read_only):
-    store._connection.execute(f"PRAGMA user_version = {version}")
+    changed_on_disk(store, f"PRAGMA user_version = {version}")
     with pytest.raises(StoreError, match=rf"another version(.|\n)*of version {version};(.|\n)*pip install --upgrade"):
         Store.open(path, read_only=read_only)
-    assert store._read("PRAGMA user_version") == [(version,)]
+    assert changed_on_disk(store, "PRAGMA user_version") == [(version,)]
     assert len(store.problems(key)) == 2
 
 
@@ -289,7 +290,7 @@ def test_an_answer_that_was_changed_on_disk_is_noticed_and_can_be_asked_for_agai
     store.add_responses(key, [response("p0"), response("p1")])
     store.add_verdicts(key, {("p0", 0): Verdict("correct", "3", "fast", "same")})
     store.finish_cell(key, expected=2)
-    store._connection.execute(f"UPDATE responses SET {change} WHERE problem_id = 'p0'")
+    changed_on_disk(store, f"UPDATE responses SET {change} WHERE problem_id = 'p0'")
     with pytest.raises(StoreError, match=r"problem 'p0', repeat 0(.|\n)*atrl-bench verify --repair"):
         store.samples(key)
     assert store.damaged(key) == [("p0", 0)]
@@ -305,7 +306,7 @@ def test_the_checksum_of_an_answer_knows_where_one_column_ends():
 @pytest.mark.parametrize("table", ["cells", "runs"])
 def test_a_spec_that_is_no_json_any_more_is_a_clear_error(store, key, table):
     store.add_run(SPEC)
-    store._connection.execute(f"UPDATE {table} SET spec = '{{\"kind'")
+    changed_on_disk(store, f"UPDATE {table} SET spec = '{{\"kind'")
     with pytest.raises(StoreError, match=r"is damaged(.|\n)*should be JSON"):
         getattr(store, table)()
 
@@ -356,18 +357,18 @@ def test_a_full_disk_is_reported_and_what_was_stored_stays_readable(store, key):
 
 def test_a_lock_that_is_never_released_is_a_clear_error(path, store, monkeypatch):
     monkeypatch.setattr(connection, "BUSY_SECONDS", 0.05)
-    with Store.open(path) as second:
-        store._connection.execute("BEGIN IMMEDIATE")
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match=r"held its lock(.|\n)*atrl-bench status"):
-            second.add_cell({"task": "waits"})
-        store._connection.execute("ROLLBACK")
-        second.add_cell({"task": "goes on"})
+            store.add_cell({"task": "waits"})
+        other.execute("ROLLBACK")
+    store.add_cell({"task": "goes on"})
 
 
 def test_a_network_file_system_gets_the_rollback_journal(path, monkeypatch):
     monkeypatch.setattr(connection, "filesystem_of", lambda _: "nfs4")
     with Store.open(path) as store:
-        assert store._read("PRAGMA journal_mode") == [("delete",)]
+        assert changed_on_disk(store, "PRAGMA journal_mode") == [("delete",)]
         assert store.add_cell(SPEC)
 
 
@@ -463,7 +464,7 @@ def test_forty_kills_of_a_writer_lose_nothing_that_was_committed(path):
         os.waitpid(writer, 0)
         said, last_batch = read(announcement)
         with Store.open(path) as store:
-            assert store._read("PRAGMA integrity_check") == [("ok",)]
+            assert store.damaged_pages() == []
             mine = [r for p, r in store.responses(spec_key(SPEC)) if p == f"p{kill}"]
         assert mine == list(range(len(mine)))  # none twice, none missing in between
         assert len(mine) % 4 == 0  # a batch is there as a whole or not at all
