@@ -31,7 +31,7 @@ from atrl_bench.report.differences import contrasts
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.table_run import read_table
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
-from atrl_bench.results.statistics import clustered_mean
+from atrl_bench.results.statistics.means import clustered_mean
 from atrl_bench.results.store import Store
 
 ROWS = ("perception_uniform", "perception_random")

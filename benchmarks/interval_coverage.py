@@ -15,7 +15,7 @@ import math
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from atrl_bench.results.statistics import clustered_mean, clustered_score
+from atrl_bench.results.statistics.means import clustered_mean, clustered_score
 
 SHAPES = {
     "150 problems, no groups": [1] * 150,

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from atrl_bench.results.score_array import ScoreArray
-    from atrl_bench.results.statistics import Maker, ScoredSamples
+    from atrl_bench.results.statistics.composite import Maker
+    from atrl_bench.results.statistics.metrics import ScoredSamples
 
 FUNCTION = "!function "  # before the name of a Python function in a task file
 CONSTANTS = ("columns", "kept", "breakdown", "statistics", "headline", "variants")  # of `TaskCode`
@@ -183,7 +184,7 @@ def find_task(name: str) -> Task:
 
 def scored(task: str, answers: ScoreArray, metric: str) -> ScoredSamples:
     """The answers to a task under a metric; `headline@N` is the number that the benchmark is quoted by."""
-    from atrl_bench.results.statistics import ScoredSamples  # numpy, which listing tasks does without
+    from atrl_bench.results.statistics.metrics import ScoredSamples  # numpy, which listing tasks does without
 
     name, _, num_repeats = metric.partition("@")
     if name in ("acc", "mean"):

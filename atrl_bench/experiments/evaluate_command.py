@@ -21,15 +21,9 @@ from atrl_bench.grading.judge.agreement import JudgeSummary, judge_summary
 from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.records import Sample
 from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics import (
-    Estimate,
-    Reliance,
-    ScoredSamples,
-    breakdown,
-    reliance,
-    score,
-    suite_score,
-)
+from atrl_bench.results.statistics.means import Estimate
+from atrl_bench.results.statistics.metrics import ScoredSamples, breakdown, score, suite_score
+from atrl_bench.results.statistics.reliance import Reliance, reliance
 from atrl_bench.results.store import Store
 
 MAX_NAME = 34  # columns of a terminal

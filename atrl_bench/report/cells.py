@@ -19,15 +19,11 @@ from atrl_bench.profiles import Profile
 from atrl_bench.report.table_model import SampleView, StateCounts, TableCell
 from atrl_bench.results.records import Problem, Sample
 from atrl_bench.results.score_array import STATES, ScoreArray
-from atrl_bench.results.statistics import (
-    Difference,
-    Estimate,
+from atrl_bench.results.statistics.means import Difference, Estimate, SeedSpread, average_of, seed_spread
+from atrl_bench.results.statistics.metrics import (
     ScoredSamples,
-    SeedSpread,
-    average_of,
     group_residuals,
     parse_metric,
-    seed_spread,
     suite_difference,
     suite_score,
 )

@@ -34,7 +34,7 @@ from atrl_bench.report.drawing import (
 )
 from atrl_bench.report.table_model import Comparison, Grid, GridCell, Table
 from atrl_bench.results import numbers
-from atrl_bench.results.statistics import Estimate
+from atrl_bench.results.statistics.means import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -30,7 +30,7 @@ from atrl_bench.report.cells import (
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Row, Table, TableCell, Tie
 from atrl_bench.results import numbers
-from atrl_bench.results.statistics import Difference, average_of, benjamini_hochberg
+from atrl_bench.results.statistics.means import Difference, average_of, benjamini_hochberg
 from atrl_bench.results.store import Run
 
 Between = tuple[str, str, str]  # row, the row it is compared with, column

@@ -22,7 +22,8 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import credit_name
 from atrl_bench.report.rendered import rendered_tables
 from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics import Estimate, score
+from atrl_bench.results.statistics.means import Estimate
+from atrl_bench.results.statistics.metrics import score
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:

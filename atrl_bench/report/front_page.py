@@ -29,7 +29,7 @@ from atrl_bench.report.page import BESIDE, lines_of, render_page
 from atrl_bench.report.rendered import rendered_tables
 from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Table
 from atrl_bench.results.files import write_texts, writing
-from atrl_bench.results.statistics import benjamini_hochberg
+from atrl_bench.results.statistics.means import benjamini_hochberg
 from atrl_bench.results.store import Run
 
 OTHER_FORMS = {"{}.md": "Markdown", "{}.csv": "CSV", "latex/{}.tex": "LaTeX", "{}.json": "JSON", "{}.svg": "the figure"}

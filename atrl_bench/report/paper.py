@@ -18,7 +18,7 @@ from typing import Literal
 from atrl_bench.experiments.definition import AVERAGE, PrintedScores, RowDefinition, TableDefinition
 from atrl_bench.report.table_model import Footnotes, PublishedRow, PublishedScore, Row, Table, TableCell
 from atrl_bench.results import numbers
-from atrl_bench.results.statistics import Estimate
+from atrl_bench.results.statistics.means import Estimate
 
 Values = Sequence[Decimal | None]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
-from atrl_bench.results.statistics import Difference, Estimate, Number, SeedSpread
+from atrl_bench.results.statistics.means import Difference, Estimate, Number, SeedSpread
 
 # measured: every problem of every seed; partial: some of them; the others say why in `reason`
 CellState = Literal["measured", "partial", "missing", "failed", "not measured"]

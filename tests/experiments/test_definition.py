@@ -18,7 +18,7 @@ from atrl_bench.experiments.definition import (
 )
 from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder
-from atrl_bench.results.statistics import parse_metric
+from atrl_bench.results.statistics.metrics import parse_metric
 from atrl_bench.settings import read_settings
 from atrl_bench.training.recipe import load_recipe
 

@@ -14,7 +14,7 @@ from atrl_bench.experiments.definition import load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.results.records import Gold, Problem
-from atrl_bench.results.statistics import SeedSpread
+from atrl_bench.results.statistics.means import SeedSpread
 from atrl_bench.results.store import Store
 
 

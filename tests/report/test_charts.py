@@ -16,7 +16,7 @@ from atrl_bench.report.differences import contrasts
 from atrl_bench.report.drawing import DARK, GREEN, GREY, INK, figure_style
 from atrl_bench.report.html import render_html
 from atrl_bench.report.table_model import Grid, GridCell, TableCell
-from atrl_bench.results.statistics import Estimate
+from atrl_bench.results.statistics.means import Estimate
 
 SVG = "{http://www.w3.org/2000/svg}"
 GRID = Grid(

@@ -11,7 +11,7 @@ from atrl_bench.report.drawing import figure_csv
 from atrl_bench.report.figures.anchors import csv_row, read_scores
 from atrl_bench.report.front_page import Finding, findings
 from atrl_bench.report.table_model import Comparison, Row, Table
-from atrl_bench.results.statistics import Difference, Estimate, SeedSpread
+from atrl_bench.results.statistics.means import Difference, Estimate, SeedSpread
 
 # With so many degrees of freedom half of the interval is 1.96 standard errors. Over seeds it is Student's t of
 # sd / sqrt(n): 12.71 of it for two, 2.78 for five.

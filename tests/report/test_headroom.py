@@ -15,7 +15,7 @@ from atrl_bench.report.build import build_table
 from atrl_bench.report.differences import answer_of, contrasts, with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.text import render_markdown
-from atrl_bench.results.statistics import SeedSpread
+from atrl_bench.results.statistics.means import SeedSpread
 from atrl_bench.results.store import Store
 
 SEEDS = (0, 1, 2)

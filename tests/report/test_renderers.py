@@ -26,7 +26,7 @@ from atrl_bench.report.table_run import write_report
 from atrl_bench.report.text import render_csv, render_json, render_markdown, terminal_text
 from atrl_bench.resources import folder
 from atrl_bench.results import numbers
-from atrl_bench.results.statistics import Estimate
+from atrl_bench.results.statistics.means import Estimate
 
 # Harmless
 

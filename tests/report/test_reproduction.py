@@ -11,7 +11,7 @@ from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
 from atrl_bench.report.paper import against_paper
 from atrl_bench.report.text import render_markdown
-from atrl_bench.results.statistics import Difference, Estimate
+from atrl_bench.results.statistics.means import Difference, Estimate
 
 
 def measured(mean: float, stderr: float) -> Estimate:

@@ -9,7 +9,7 @@ import pytest
 from atrl_bench.report.cells import Scores, scores_of, shared_groups, shared_residuals
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics import average_of
+from atrl_bench.results.statistics.means import average_of
 
 LONG = "In the figure how large is the angle at point number {} of the drawing"
 

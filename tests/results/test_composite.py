@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from atrl_bench.results.records import Gold, Problem
-from atrl_bench.results.statistics import mean_by
+from atrl_bench.results.statistics.composite import mean_by
 
 
 def problems_of(*categories: str | None) -> list[Problem]:

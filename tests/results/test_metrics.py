@@ -12,17 +12,13 @@ from hypothesis import strategies as st
 
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
-from atrl_bench.results.statistics import (
+from atrl_bench.results.statistics.bootstrap import bootstrap
+from atrl_bench.results.statistics.composite import mean_by, plain_mean
+from atrl_bench.results.statistics.means import clustered_mean, clustered_score, mean_of_parts, paired_difference
+from atrl_bench.results.statistics.metrics import (
     ScoredSamples,
-    bootstrap,
     breakdown,
-    clustered_mean,
-    clustered_score,
     difference,
-    mean_by,
-    mean_of_parts,
-    paired_difference,
-    plain_mean,
     score,
     suite_difference,
     suite_score,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
-from atrl_bench.results.statistics import Estimate, reliance
+from atrl_bench.results.statistics.means import Estimate
+from atrl_bench.results.statistics.reliance import reliance
 
 
 def answers(*repeats: str, options: int = 0, groups: str = "") -> list[Sample]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics import (
+from atrl_bench.results.statistics.means import (
     Estimate,
     average_of,
     benjamini_hochberg,

@@ -17,7 +17,7 @@ from atrl_bench.evaluation.data import load_rows, to_problem
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import grade
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
-from atrl_bench.results.statistics import ScoredSamples, score
+from atrl_bench.results.statistics.metrics import ScoredSamples, score
 
 WEMATH = find_task("wemath_testmini").module
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from atrl_bench.results.statistics import Number
+from atrl_bench.results.statistics.means import Number
 
 Array = NDArray[np.float64]
 NUM_RESAMPLES = 2000

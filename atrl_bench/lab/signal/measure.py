@@ -29,7 +29,7 @@ from atrl_bench.lab.signal.gradients import GradientMeter, PromptGradients, grad
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.lab.signal.request import NUM_BLOCKS, NUM_DIRECTIONS, STEP_SIZES, USUAL_RULES, SignalRequest
 from atrl_bench.lab.signal.stored import stored_signal
-from atrl_bench.results.statistics import Estimate, clustered_mean
+from atrl_bench.results.statistics.means import Estimate, clustered_mean
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.weights.credit import require_truth
 

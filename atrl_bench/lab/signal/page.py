@@ -21,7 +21,7 @@ from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.table_model import Grid, GridCell, Table
 from atrl_bench.report.table_run import TableRun, write_report
-from atrl_bench.results.statistics import Estimate
+from atrl_bench.results.statistics.means import Estimate
 
 Measured = Sequence[tuple[SignalColumn, Signal | None]]
 

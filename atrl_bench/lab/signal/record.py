@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.printable import Block, Record, Rows
-from atrl_bench.results.statistics import Estimate, Number
+from atrl_bench.results.statistics.means import Estimate, Number
 
 
 @dataclass(frozen=True)

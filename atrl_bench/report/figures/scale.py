@@ -12,7 +12,7 @@ from atrl_bench.models.local import find_model
 from atrl_bench.models.shape import num_parameters
 from atrl_bench.report.drawing import FigureContent, mark_published, new_figure, shortened, style_of
 from atrl_bench.report.figures.sources import Evaluated, Source, evaluated, published, published_score
-from atrl_bench.results.statistics import ScoredSamples, score
+from atrl_bench.results.statistics.metrics import ScoredSamples, score
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from atrl_bench.lab.signal.stored import signal_columns, signal_spec
 from atrl_bench.lab.signal.tables import load_signal_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.charts import draw
-from atrl_bench.results.statistics import Estimate
+from atrl_bench.results.statistics.means import Estimate
 
 GAIN = Estimate(1.25, 0.5, 3.0, 4, 4)
 

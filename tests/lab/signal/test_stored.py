@@ -19,7 +19,7 @@ from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.lab.signal.request import SignalRequest
 from atrl_bench.lab.signal.stored import read_signal, signal_spec, stored_signal
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.statistics import Estimate
+from atrl_bench.results.statistics.means import Estimate
 
 REQUEST = SignalRequest("mini", "grpo", "virl39k", ("uniform", "random"), 9, 0, 0)
 GAIN = Estimate(1.5, 0.5, 3.0, 4, 4)
