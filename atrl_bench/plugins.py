@@ -1,9 +1,9 @@
-"""What other installed packages add, named in their `pyproject.toml`: credit rules, tasks, recipes, tables, own code.
+"""What other installed packages add, named in their `pyproject.toml`: credit rules, tasks, recipes, papers, own code.
 
     [project.entry-points."atrl_bench.rules"]
     squared = "sharper.rules:squared"      # a function, or an object that can be called
     [project.entry-points."atrl_bench.recipes"]
-    sharper = "sharper.recipes"            # a package, whose folder has the YAML files; so for tasks and tables
+    sharper = "sharper.recipes"            # a package, whose folder has the YAML files; so for tasks and papers
 
 Nothing of another package is imported before it is used. Names that are shipped here stay what they are.
 """
@@ -11,6 +11,7 @@ Nothing of another package is imported before it is used. Names that are shipped
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -20,7 +21,8 @@ from typing import Any, Literal
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import PluginError
 
-Group = Literal["rules", "tasks", "recipes", "tables", "rewards", "losses", "advantages"]
+Group = Literal["rules", "tasks", "recipes", "papers", "rewards", "losses", "advantages"]
+FOLDERS = "ATRL_BENCH_PAPERS"  # folders besides those shipped or installed; processes that are started have it, too
 
 
 @cache  # the metadata of every installed package is read: once for all groups
@@ -76,6 +78,17 @@ def files_of(group: Group, shipped: Path, pattern: str = "*.yaml") -> dict[str, 
             if files.setdefault(path.stem, path) != path:
                 raise _broken(entry, f"It has {path}, and {files[path.stem]} has that name already.")
     return files
+
+
+def folders_of(group: Group, shipped: Path, marker: str) -> dict[str, Path]:
+    """The folders that hold the file `marker`: among ours, of other packages, and named by `FOLDERS`."""
+    folders = {path.parent.name: path.parent for path in sorted(shipped.glob(f"*/{marker}"))}
+    for name, entry in plugins(group).items():
+        if folders.setdefault(name, _folder(entry)) != _folder(entry):
+            raise _broken(entry, f"It calls something {name!r}, which {folders[name]} is called already.")
+    return folders | {
+        Path(path).name: Path(path) for path in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep))
+    }
 
 
 def check_names(group: Group, names: Iterable[str]) -> None:

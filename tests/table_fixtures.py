@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atrl_bench.experiments.definition import TableDefinition, load_printed, load_table
+from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.answers import AnswerSource, CreditOf
 from atrl_bench.report.build import build_table, made_with

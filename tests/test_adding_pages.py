@@ -33,14 +33,15 @@ def test_a_benchmark_is_a_yaml_and_a_python_file(checkout):
 def test_a_credit_rule_of_another_package_is_tested_trained_and_a_row_of_a_table(checkout):
     function, by_hand = blocks("adding_a_credit_rule.md", "python")
     (project,), (table,) = blocks("adding_a_credit_rule.md", "toml"), blocks("adding_a_credit_rule.md", "yaml")
-    files = {"sharper/rules.py": function, "sharper/tables/sharper.yaml": table}
-    checkout.install(project, {"sharper/__init__.py": "", "sharper/tables/__init__.py": "", **files})
+    files = {"sharper/rules.py": function, "sharper/paper/tables/sharpness.yaml": table}
+    files["sharper/paper/paper.yaml"] = "title: Sharper attention"
+    checkout.install(project, {"sharper/__init__.py": "", "sharper/paper/__init__.py": "", **files})
     (checkout.folder / "test_sharper.py").write_text(by_hand, encoding="utf-8")
     assert "1 passed" in checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_sharper.py")
     assert re.search(r"squared_attention +package sharper: Returns credit in proportion", checkout.run("list", "rules"))
     dry_run = checkout.run("train", "sapo", "--credit", "squared_attention", "--dry-run")
     assert re.search(r"rule: squared_attention", dry_run)
-    made = checkout.run("run-table", "sharper", "--profile", "smoke", "--out", "out", "--rows", "squared")
+    made = checkout.run("run-table", "sharper:sharpness", "--profile", "smoke", "--out", "out", "--rows", "squared")
     assert re.search(r"Squared attention", made), made
     first = trainings(checkout)
     checkout.write("sharper/rules.py", function.replace("**2", "**3"))
@@ -51,7 +52,8 @@ def test_a_credit_rule_of_another_package_is_tested_trained_and_a_row_of_a_table
 
 def trainings(checkout) -> set[str]:
     """Return the keys of the trainings that the row with the package's rule needs."""
-    plan = checkout.run("plan", "sharper", "--profile", "smoke", "--out", "out", "--rows", "squared", "--json")
+    table = ("sharper:sharpness", "--profile", "smoke", "--out", "out", "--rows", "squared")
+    plan = checkout.run("plan", *table, "--json")
     return {cell["checkpoint"] for cell in json.loads(plan)["cells"]}
 
 
@@ -81,8 +83,8 @@ def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(chec
 @pytest.mark.slow
 def test_a_table_is_a_yaml_file_and_printed_scores_a_csv_file(checkout):
     (table,), (scores,) = blocks("adding_a_table.md", "yaml"), blocks("adding_a_table.md", "csv")
-    checkout.write("reports/tables/first_look.yaml", table)
-    checkout.write("reports/paper/first_look.csv", scores)
+    checkout.write("reports/at_rl/tables/first_look.yaml", table)
+    checkout.write("reports/at_rl/scores/first_look.csv", scores)
     assert "first_look" in checkout.run("list", "tables")
     assert "gspo_atrl" in checkout.run("plan", "first_look", "--profile", "smoke", "--json")
     made = checkout.run("run-table", "first_look", "--profile", "smoke", "--rows", "zero_shot,grpo")

@@ -13,7 +13,7 @@ import pytest
 from table_fixtures import fill, main_table
 
 import atrl_bench
-from atrl_bench.experiments.definition import load_printed
+from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.report.charts import draw

@@ -48,8 +48,9 @@ ROOMS = {
         "engines",
     },
 }
-ROOMS["analysis"] = {*ROOMS, "experiments"}
-ROOMS["report"] = {*ROOMS, "analysis"}
+ROOMS["papers"] = {*ROOMS}
+ROOMS["analysis"] = {*ROOMS}
+ROOMS["report"] = {*ROOMS}
 ROOMS["lab"] = {*ROOMS, "report"}
 ROOMS["cli"] = {*ROOMS, "lab"}
 # A function may import these, which take long to load, and modules of ours that cannot do without them. Everything else

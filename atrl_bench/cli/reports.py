@@ -49,7 +49,7 @@ def audit(
 
     Arithmetic, contradictions between tables, shares that no benchmark of that size can give, differences within noise.
     """
-    from atrl_bench.analysis import audit as auditing
+    from atrl_bench.papers import audit as auditing
     from atrl_bench.report import analysis_pages
 
     sections = auditing.audit(names_of(tables))

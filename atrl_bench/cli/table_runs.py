@@ -13,7 +13,6 @@ from pathlib import Path
 
 from typer import echo
 
-from atrl_bench.analysis.audit import audit
 from atrl_bench.engines.devices import Cluster, Machine
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.definition import list_tables
@@ -23,6 +22,7 @@ from atrl_bench.experiments.run import run_plan
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.page import is_measured, render_signals
 from atrl_bench.lab.signal.tables import list_signal_tables
+from atrl_bench.papers.audit import audit
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.report.analysis_pages import write_audit
 from atrl_bench.report.figures.draw import draw_all

@@ -1,26 +1,24 @@
 """A table as data: its rows, its columns, what the paper printed and what the paper leaves open (D10).
 
-`reports/tables/<id>.yaml` says what to train and evaluate; `reports/paper/<id>.csv` holds the printed scores (`--`
-where the paper prints none) and, in columns `<column>_sd`, the printed standard deviations, and nothing else, since
-differences, averages and bold are computed from them. An ablation is a table whose rows differ in their credit.
+`reports/<paper>/tables/<name>.yaml` says what to train and evaluate; what is printed stands beside it, in `scores/`.
+A table is called `<paper>:<name>`; those of `OWN` are called by their names alone. An ablation is a table whose rows
+differ in their credit.
 """
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from atrl_bench.errors import InvalidFileError, UnknownNameError
-from atrl_bench.plugins import files_of
+from atrl_bench.errors import UnknownNameError
+from atrl_bench.plugins import folders_of
 from atrl_bench.profiles import Profile
 from atrl_bench.resources import folder
 from atrl_bench.settings import Settings, read_settings
@@ -29,8 +27,7 @@ from atrl_bench.training.recipe import CreditChoice, Recipe, load_recipe
 Schedule = Literal["strict", "minibatch4"]
 ComparedAt = Literal["equal_rate", "best_rate"]
 AVERAGE = "average"  # the column that no definition lists
-NO_SCORE = "--"
-SD = "_sd"  # ends the CSV column of a column's printed standard deviations
+OWN = "at_rl"  # the paper whose tables need no prefix
 
 
 class ColumnDefinition(Settings):
@@ -316,82 +313,50 @@ def _labelled(item: LabelledT, label: str) -> LabelledT:
 ItemT = TypeVar("ItemT", RowDefinition, ColumnDefinition)
 
 
-def list_tables() -> list[str]:
-    """Ablations are among them."""
-    return sorted(_table_files())
+def paper_folders() -> dict[str, Path]:
+    """Every paper's folder by its name: those shipped here, of other packages, and of `--paper`."""
+    return folders_of("papers", folder("reports"), "paper.yaml")
 
 
-def _table_files() -> dict[str, Path]:
-    return files_of("tables", folder("reports") / "tables")
+def list_tables(paper: str | None = None) -> list[str]:
+    """The tables of all papers, or of one; ablations are among them."""
+    return sorted(_table_files(paper))
+
+
+def paper_of(table: str) -> tuple[str, str]:
+    """The paper that a table is of, and its name there."""
+    paper, _, name = table.rpartition(":")
+    return paper or OWN, name
+
+
+def file_stem(table: str) -> str:
+    """What the files of a table are called: a colon in an address would end its scheme."""
+    return table.replace(":", ".")
+
+
+def _table_files(paper: str | None = None) -> dict[str, Path]:
+    return {
+        path.stem if name == OWN else f"{name}:{path.stem}": path
+        for name, home in paper_folders().items()
+        for path in (home / "tables").glob("*.yaml")
+        if paper in (None, name)
+    }
 
 
 def list_ablations() -> list[str]:
     return [name for name in list_tables() if load_table(name).kind == "ablation"]
 
 
-@cache
 def load_table(table: str) -> TableDefinition:
-    files = _table_files()
+    table, files = table.removeprefix(f"{OWN}:"), _table_files()
     if table not in files:
         raise UnknownNameError("table", table, files)
-    return read_settings(files[table], TableDefinition, id=table)
+    return _read_table(files[table], table)
 
 
-class PrintedScores(NamedTuple):
-    """What the paper prints of a table by (row, column), digit by digit: scores, standard deviations over trainings."""
-
-    scores: dict[tuple[str, str], Decimal]
-    spreads: dict[tuple[str, str], Decimal]
-
-
-NOTHING_PRINTED = PrintedScores({}, {})
-
-
-def load_printed(definition: TableDefinition) -> PrintedScores:
-    """What the paper prints of the rows and columns that are selected; a name the full table lacks is an error."""
-    path = folder("reports") / "paper" / f"{definition.id}.csv"
-    return read_printed(path, definition) if path.is_file() else NOTHING_PRINTED
-
-
-def read_printed(path: Path, definition: TableDefinition) -> PrintedScores:
-    full = load_table(definition.id) if definition.id in list_tables() else definition
-    rows, columns = {row.id for row in full.rows if row.in_paper}, {column.id for column in full.columns}
-    kept = {(row.id, column.id) for row in definition.rows for column in definition.columns}
-    printed = PrintedScores({}, {})
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        names = reader.fieldnames or []
-        _check(path, 1, "the first column", names[0] if names else "", ["row"])
-        for name in names[1:]:
-            _check(path, 1, "column", name, {*columns, *(column + SD for column in columns)})
-        for record in reader:
-            row = record["row"]
-            _check(path, reader.line_num, "row", row, rows)
-            for name in names[1:]:
-                score = _score(path, reader.line_num, name, record[name])
-                column = name if name in columns else name.removesuffix(SD)
-                if (row, column) in kept and score is not None:
-                    (printed.scores if column == name else printed.spreads)[row, column] = score
-    return printed
-
-
-def _check(path: Path, line: int, kind: str, name: str, names: Iterable[str]) -> None:
-    if name not in names:
-        known = ", ".join(sorted(names))
-        raise InvalidFileError(f"{path}:{line}: {kind} {name!r} is not one of {known}.", next_step=f"edit {path}")
-
-
-def _score(path: Path, line: int, column: str, text: str | None) -> Decimal | None:
-    if text == NO_SCORE:
-        return None
-    try:
-        score = Decimal(text or "")
-        if not 0 <= score <= 100:
-            raise InvalidOperation
-    except InvalidOperation:
-        what = f"{path}:{line}: field {column!r}: {text!r} is no percentage between 0 and 100, nor {NO_SCORE} for none."
-        raise InvalidFileError(what, next_step=f"edit {path}") from None
-    return score
+@cache
+def _read_table(path: Path, name: str) -> TableDefinition:
+    return read_settings(path, TableDefinition, id=name)
 
 
 def _pick(kind: str, items: tuple[ItemT, ...], names: Sequence[str] | None) -> tuple[ItemT, ...]:

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.analysis.audit.findings import AuditFinding, AuditOutcome, Section
 from atrl_bench.analysis.overhead import PUBLISHED
 from atrl_bench.analysis.step_time import PHASES
 from atrl_bench.escape import one_line
 from atrl_bench.experiments.cost import RATES
 from atrl_bench.experiments.run_dir import GPU_CHECK
+from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
 from atrl_bench.printable import flat_text
 from atrl_bench.report.page import render_page
 from atrl_bench.results.files import write_texts, writing

@@ -18,6 +18,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from atrl_bench.experiments.answer_credit import remembered_credit
+from atrl_bench.experiments.definition import file_stem
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.agreement import judge_summary
 from atrl_bench.grading.judge.calibration import calibration_report
@@ -132,7 +133,7 @@ def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[
     A page of which nothing has changed since it was written is left alone. Pages of this table that an earlier report
     wrote and this one does not have are removed.
     """
-    folder = f"samples/{file_name(table.id)}/"
+    folder = f"samples/{file_name(file_stem(table.id))}/"
     writer = _Writer(table, answers, out)
     pages: dict[tuple[str, str], Pages] = {}
     for position, column in enumerate(table.columns):

@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from atrl_bench.experiments.definition import AVERAGE, NOTHING_PRINTED, PrintedScores, RowDefinition, TableDefinition
+from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, rate_text, runs_by_rate
 from atrl_bench.models.bases import list_bases
+from atrl_bench.papers.scores import NOTHING_PRINTED, PrintedScores
 from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.cells import CellAt, TableSource, mean, read_cells, sum_counts

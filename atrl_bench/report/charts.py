@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.escape import one_line
+from atrl_bench.experiments.definition import file_stem
 from atrl_bench.report.differences import anchor_contrasts, answer_of, contrasts, in_words
 from atrl_bench.report.drawing import (
     BLUE,
@@ -76,7 +77,8 @@ def draw(table: Table) -> dict[str, Drawing]:
         drawings: dict[str, Drawing] = {}
         for name, figure in made.items():
             # The first is the table's own; the others are called by what they show.
-            file = f"{table.id}_{name.replace(' ', '')}" if drawings else table.id
+            stem = file_stem(table.id)
+            file = f"{stem}_{name.replace(' ', '')}" if drawings else stem
             drawings[name] = Drawing(f"{file}.svg", svg(figure, "figure"), figure.description)
     return drawings
 

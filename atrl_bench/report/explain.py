@@ -13,7 +13,7 @@ from typing import Any
 
 from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.experiments.definition import AVERAGE, RowDefinition
+from atrl_bench.experiments.definition import AVERAGE, RowDefinition, file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, table_options
 from atrl_bench.experiments.progress import duration
 from atrl_bench.models.templates import TEMPLATES, choose_template
@@ -132,7 +132,7 @@ class Explanation(Record):
     @property
     def files(self) -> list[str]:
         run_dir = self.plan.run_dir
-        paths = [run_dir.reports / f"{self.table.id}.html", run_dir.store_path]
+        paths = [run_dir.reports / f"{file_stem(self.table.id)}.html", run_dir.store_path]
         for run in self.training:
             if run.checkpoint:
                 names = ("recipe.yaml", "metrics.jsonl", "done.json")

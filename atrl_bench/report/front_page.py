@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
-from atrl_bench.experiments.definition import AVERAGE, TableDefinition, list_tables, load_table
+from atrl_bench.experiments.definition import AVERAGE, TableDefinition, file_stem, list_tables, load_table
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, trained_label
 from atrl_bench.experiments.run_dir import RunDir
@@ -83,15 +83,15 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
     states = _states(definition, table)
     shows = _shows(definition, table) if definition and table else ""
     state = _state(states, is_whole=not shows)
-    forms = OTHER_FORMS.items() if table else ()
+    forms, stem = OTHER_FORMS.items() if table else (), file_stem(name)
     return {
         "id": name,
         "title": definition.title if definition else table.title if table else name,
         "state": state,
         "cells": states,
         "shows": shows,
-        "page": f"{name}.html" if table else "",
-        "others": [(t, path.format(name)) for path, t in forms if (run_dir.reports / path.format(name)).is_file()],
+        "page": f"{stem}.html" if table else "",
+        "others": [(t, path.format(stem)) for path, t in forms if (run_dir.reports / path.format(stem)).is_file()],
         "command": "" if state == "done" else f"atrl-bench run-table {name} {run_dir.profile.training_option}",
         "answer": answer_of(contrasts(table)) if table else None,
     }
@@ -147,7 +147,7 @@ def _inside(svg: str, tag: str) -> str:
 
 def _pages(reports: Path, tables: Mapping[str, Table]) -> Iterable[tuple[str, str]]:
     for path in sorted(reports.glob("*.html")):
-        if path.name != "index.html" and path.stem not in tables:
+        if path.name != "index.html" and path.stem not in map(file_stem, tables):
             title = _inside(path.read_text(encoding="utf-8", errors="replace")[:20_000], "title")
             yield title or path.stem, quote(path.name)
 
@@ -221,7 +221,7 @@ def _compared(question: str, name: str, table: Table | None, profile: str) -> Fi
     assert table is not None
     end = "" if len(of_anchors) == len(contrasts(table)) else "_anchors"
     words = {"seen": in_words(of_anchors), "counted": counted(table), "figure": f"{name}{end}.svg"}
-    return Finding(question, answer.sentence, tuple(because), f"{name}.html#credit", answer=answer, **words)
+    return Finding(question, answer.sentence, tuple(because), f"{file_stem(name)}.html#credit", answer=answer, **words)
 
 
 def _learning(contrasts: Sequence[Comparison]) -> list[tuple[tuple[Comparison, float], float]]:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Literal
 
-from atrl_bench.experiments.definition import AVERAGE, PrintedScores, RowDefinition, TableDefinition
+from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition
+from atrl_bench.papers.scores import PrintedScores
 from atrl_bench.report.table_model import Footnotes, PublishedRow, PublishedScore, Row, Table, TableCell
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics.means import Estimate

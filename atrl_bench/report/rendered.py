@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from atrl_bench.digests import sha256
+from atrl_bench.experiments.definition import file_stem
 from atrl_bench.report.table_model import Table
 from atrl_bench.resources import PACKAGE, folder
 from atrl_bench.results.store import Store
@@ -40,7 +41,7 @@ def rendered_tables(reports: Path) -> dict[str, Table]:
             table = table_from_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if table.id == path.stem:
+        if file_stem(table.id) == path.stem:
             tables[table.id] = table
     return tables
 

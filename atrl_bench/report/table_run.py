@@ -12,8 +12,9 @@ from pathlib import Path
 from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, overlap_note
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
-from atrl_bench.experiments.definition import load_printed
+from atrl_bench.experiments.definition import file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
+from atrl_bench.papers.scores import load_printed
 from atrl_bench.printable import Block, Record
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
 from atrl_bench.report.build import build_table, made_with, rate_grids, rate_note
@@ -87,7 +88,7 @@ def render(
         drawings = draw(table) if drawings is None else drawings
         files = write_report(table, run_dir.reports, answers, drawings)
         figures = [{"name": one.file, "shows": shows, "described": one.description} for shows, one in drawings.items()]
-        record.keep(run_dir.reports, [{"name": f"{table.id}.json"}, *figures])
+        record.keep(run_dir.reports, [{"name": f"{file_stem(table.id)}.json"}, *figures])
     return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
 
 
@@ -109,18 +110,18 @@ def write_report(
 
     With `answers`, the page's numbers open to pages of their own with everything that was asked and answered.
     """
-    drawings = draw(table) if drawings is None else drawings
+    drawings, stem = draw(table) if drawings is None else drawings, file_stem(table.id)
     with writing(f"the report to {out}"):
         pages = write_samples(table, answers, out) if answers else {}
         return write_texts(
             out,
             {
-                f"{table.id}.html": render_html(table, pages, drawings),
-                **{f"latex/{table.id}{end}.tex": source for end, source in render_latex(table).items()},
+                f"{stem}.html": render_html(table, pages, drawings),
+                **{f"latex/{stem}{end}.tex": source for end, source in render_latex(table).items()},
                 **{drawing.file: drawing.svg for drawing in drawings.values()},
-                f"{table.id}.md": render_markdown(table),
-                f"{table.id}.csv": render_csv(table),
-                f"{table.id}.json": render_json(table),
+                f"{stem}.md": render_markdown(table),
+                f"{stem}.csv": render_csv(table),
+                f"{stem}.json": render_json(table),
             },
         )
 
@@ -179,10 +180,10 @@ def _record(plan: Plan, store: Store) -> PageRecord:
     """The record of a planned table as it would be now: all that its numbers and its words depend on."""
     cells = [(at, [store.cell(key) for key in keys]) for at, keys in sorted(cell_keys(plan, store).items())]
     key = page_key(
-        *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds),
+        *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds, load_printed(plan.definition)),
         *(runs_by_rate(plan, store), cells, plan.run_dir.environment(), _overlap_notes(plan), _obstacles(plan)),
     )
-    return PageRecord(store, f"{plan.definition.id}.json", key)
+    return PageRecord(store, f"{file_stem(plan.definition.id)}.json", key)
 
 
 def _obstacles(plan: Plan) -> dict[str, str]:

@@ -6,9 +6,10 @@ import pytest
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.ablation import save_points, with_points, with_saved_points
-from atrl_bench.experiments.definition import load_printed, load_table
+from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.plan import plan_ablation, plan_table
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.results.store import Store

@@ -12,10 +12,9 @@ from atrl_bench.experiments.definition import (
     TableDefinition,
     list_ablations,
     list_tables,
-    load_printed,
     load_table,
-    read_printed,
 )
+from atrl_bench.papers.scores import load_printed, read_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder
 from atrl_bench.results.statistics.metrics import parse_metric
@@ -48,7 +47,7 @@ def small(tmp_path):
 
 
 OWN = ["credit_placement", "headroom"]  # tables that the paper does not have
-IN_PAPER = [name for name in list_tables() if name not in OWN]
+IN_PAPER = [name for name in list_tables("at_rl") if name not in OWN]
 
 
 @pytest.mark.parametrize("name", IN_PAPER)
@@ -75,7 +74,7 @@ def test_scores_keep_their_digits_and_spreads_stand_apart():
 
 
 def test_every_file_of_scores_belongs_to_a_table_and_a_score_that_is_not_printed_is_none():
-    assert set(IN_PAPER) == {path.stem for path in (folder("reports") / "paper").glob("*.csv")}
+    assert set(IN_PAPER) == {path.stem for path in (folder("reports") / "at_rl" / "scores").glob("*.csv")}
     scores = load_printed(load_table("scale_32b")).scores
     assert ("instruct", "infovqa") not in scores
     assert len(scores) == 8 * 11 - 9

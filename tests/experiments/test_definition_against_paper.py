@@ -1,4 +1,4 @@
-"""Every number of every table of the paper follows from the scores in `reports/paper`.
+"""Every number of every table of the paper follows from the scores in `reports/at_rl/scores`.
 
 Reads the paper's LaTeX: scores, averages, arrows, Δ, standard deviations and bold, cell by cell.
 """
@@ -12,7 +12,8 @@ from decimal import Decimal
 import needs
 import pytest
 
-from atrl_bench.experiments.definition import list_tables, load_printed, load_table
+from atrl_bench.experiments.definition import list_tables, load_table
+from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.report.table_model import PublishedRow, Table
@@ -20,7 +21,7 @@ from atrl_bench.results.store import Store
 
 pytestmark = needs.paper
 
-IN_PAPER = [name for name in list_tables() if load_table(name).source != "No table of the paper"]
+IN_PAPER = [name for name in list_tables("at_rl") if load_table(name).source != "No table of the paper"]
 TURNED = "scale_32b"  # there the paper has its models in columns
 # Scores, averages, arrows, Δ and standard deviations that the paper prints, counted by eye.
 COUNTS = {

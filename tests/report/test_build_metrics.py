@@ -6,7 +6,8 @@ import pytest
 from stored import fill_cell
 from table_fixtures import cell_of as cell
 
-from atrl_bench.experiments.definition import TableDefinition, load_printed, load_table
+from atrl_bench.experiments.definition import TableDefinition, load_table
+from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.report.table_model import Table

@@ -19,7 +19,7 @@ from typing import Any
 import needs
 import pytest
 
-from atrl_bench.analysis.audit import audit
+from atrl_bench.papers.audit import audit
 from atrl_bench.report.analysis_pages import write_audit
 from atrl_bench.report.html import render_html
 from atrl_bench.resources import folder

@@ -157,16 +157,16 @@ def words(credits: Sequence[TokenCredit], min_count: int = 1) -> list[Word]:
 
 
 def published(name: str) -> list[dict[str, str]]:
-    """The rows of `reports/paper/figures/<name>.csv`: what the paper prints, and nothing that it only draws."""
+    """The rows of `reports/at_rl/figures/<name>.csv`: what the paper prints, and nothing that it only draws."""
     return _rows_of_paper(f"figures/{name}")
 
 
 def published_score(table: str, row: str, column: str) -> float | None:
-    [score] = [line[column] for line in _rows_of_paper(table) if line["row"] == row]
+    [score] = [line[column] for line in _rows_of_paper(f"scores/{table}") if line["row"] == row]
     return None if score == "--" else float(score)
 
 
 def _rows_of_paper(name: str) -> list[dict[str, str]]:
-    path = folder("reports") / "paper" / f"{name}.csv"
+    path = folder("reports") / "at_rl" / f"{name}.csv"
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from atrl_bench.analysis.audit.findings import AuditFinding, AuditOutcome, Section
-from atrl_bench.analysis.audit.printed import Score, Size, grouped
+from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
+from atrl_bench.papers.printed import Score, Size, grouped
 
 REPEATS = 8  # of the paper's Mean@8
 DECISIVE = 0.001  # a number of fits that chance reaches more rarely than this is an explanation

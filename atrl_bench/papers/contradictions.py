@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from itertools import combinations, product
 
-from atrl_bench.analysis.audit.findings import AuditFinding, Section
-from atrl_bench.analysis.audit.printed import Below, SameExperiment, Score, Statement, address_of, grouped
+from atrl_bench.papers.findings import AuditFinding, Section
+from atrl_bench.papers.printed import Below, SameExperiment, Score, Statement, address_of, grouped
 
 AS_DEFINED = "one experiment as these tables are defined here, which reads what the paper leaves open"
 

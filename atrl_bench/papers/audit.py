@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from atrl_bench.analysis.audit.arithmetic import arithmetic, prose
-from atrl_bench.analysis.audit.contradictions import below_baseline, coincidences, contradictions
-from atrl_bench.analysis.audit.findings import AuditFinding, Section
-from atrl_bench.analysis.audit.granularity import granularity, last_digits
-from atrl_bench.analysis.audit.noise import against_baseline, noise
-from atrl_bench.analysis.audit.printed import load_claims, load_derived, load_scores
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.papers.arithmetic import arithmetic, prose
+from atrl_bench.papers.contradictions import below_baseline, coincidences, contradictions
+from atrl_bench.papers.findings import AuditFinding, Section
+from atrl_bench.papers.granularity import granularity, last_digits
+from atrl_bench.papers.noise import against_baseline, noise
+from atrl_bench.papers.printed import load_claims, load_derived, load_scores
 
 __all__ = ["AuditFinding", "Section", "audit"]
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.analysis.audit import audit
-from atrl_bench.analysis.audit.arithmetic import arithmetic, prose
-from atrl_bench.analysis.audit.contradictions import coincidences, contradictions
-from atrl_bench.analysis.audit.granularity import chance_of_fit, fit, granularity, is_possible, last_digits
-from atrl_bench.analysis.audit.noise import bounds
-from atrl_bench.analysis.audit.printed import (
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.papers.arithmetic import arithmetic, prose
+from atrl_bench.papers.audit import audit
+from atrl_bench.papers.contradictions import coincidences, contradictions
+from atrl_bench.papers.granularity import chance_of_fit, fit, granularity, is_possible, last_digits
+from atrl_bench.papers.noise import bounds
+from atrl_bench.papers.printed import (
     Claim,
     Derived,
     Order,
@@ -25,7 +26,6 @@ from atrl_bench.analysis.audit.printed import (
     load_claims,
     load_derived,
 )
-from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.report.analysis_pages import audit_html, audit_record, audit_text, write_audit
 
 

@@ -1,7 +1,7 @@
 """What the paper prints: its scores, the numbers it derives from them, and what it says of them in words.
 
-Scores are read from `reports/paper/<table>.csv`. `reports/paper/audit/derived.csv` holds the averages, arrows and Δ
-that stand beside them, which the audit recomputes; `reports/paper/audit/claims.yaml` what the running text says, each
+Scores are read from `reports/at_rl/scores`. `reports/at_rl/derived.csv` holds the averages, arrows and Δ
+that stand beside them, which the audit recomputes; `reports/at_rl/claims.yaml` what the running text says, each
 claim with the formula that checks it.
 """
 
@@ -22,9 +22,9 @@ from atrl_bench.experiments.definition import (
     RowDefinition,
     TableDefinition,
     list_tables,
-    load_printed,
     load_table,
 )
+from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder
 from atrl_bench.settings import Settings, read_settings
@@ -178,7 +178,7 @@ def grouped(scores: Iterable[Score], key: Callable[[Score], Key]) -> dict[Key, l
 
 def load_derived(tables: Collection[str]) -> list[Derived]:
     """The printed averages and changes of these tables."""
-    path = folder("reports") / "paper" / "audit" / "derived.csv"
+    path = folder("reports") / "at_rl" / "derived.csv"
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -189,7 +189,7 @@ def load_derived(tables: Collection[str]) -> list[Derived]:
 
 
 def load_claims() -> Claims:
-    path = folder("reports") / "paper" / "audit" / "claims.yaml"
+    path = folder("reports") / "at_rl" / "claims.yaml"
     return read_settings(path, Claims) if path.is_file() else Claims()
 
 
@@ -244,7 +244,7 @@ _OPERATIONS: Mapping[str, Callable[[list[Decimal]], Decimal]] = {
 
 
 def _invalid(what: str, why: str = "") -> InvalidFileError:
-    return InvalidFileError(f"claims.yaml: {what}", why=why, next_step="edit reports/paper/audit/claims.yaml")
+    return InvalidFileError(f"claims.yaml: {what}", why=why, next_step="edit reports/at_rl/claims.yaml")
 
 
 def rounded(value: Decimal, digits: int) -> Decimal:

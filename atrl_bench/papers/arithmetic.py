@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import groupby
 
-from atrl_bench.analysis.audit.findings import AuditFinding, Section
-from atrl_bench.analysis.audit.printed import (
+from atrl_bench.papers.findings import AuditFinding, Section
+from atrl_bench.papers.printed import (
     AVERAGE,
     Address,
     Claim,

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from atrl_bench.analysis.audit.findings import AuditFinding, AuditOutcome, Section
-from atrl_bench.analysis.audit.printed import Address, Claims, Score, Size, grouped
+from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
+from atrl_bench.papers.printed import Address, Claims, Score, Size, grouped
 
 Z95 = 1.959964  # of the normal distribution
 
