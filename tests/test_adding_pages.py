@@ -108,3 +108,29 @@ def test_data_reward_and_sizes_of_ones_own_are_files_that_three_commands_name(ch
     assert re.search(r"atrl +", checkout.run(*signal))
     described = checkout.run(*by_recipe)
     assert {"rewards/brief/mean", "loss/concise"} <= set(re.findall(r"[\w/]+", described))
+
+
+TABLE = """
+title: Trained on mine
+caption: Accuracy in percent.
+source: Our own question
+label: tab:own_look
+baseline: zero_shot
+data: DATA/mine.jsonl?question=asked
+schedule: minibatch4
+columns:
+  - {id: geoqa_test, label: GeoQA, task: geoqa_test}
+rows:
+  - {id: zero_shot, label: Zero-shot}
+  - {id: grpo, label: GRPO, recipe: grpo}
+"""
+
+
+@pytest.mark.slow
+def test_a_table_trains_on_data_of_ones_own_and_its_page_has_no_path_of_it(checkout):
+    checkout.python("-c", blocks("own.md", "python")[0])
+    checkout.write("reports/tables/own_look.yaml", TABLE)
+    made = " ".join(checkout.run("run-table", "own_look", "--profile", "smoke", "--out", "out").split())
+    assert "No problem of geoqa_test was found in the training data mine.jsonl" in made
+    for page in ("own_look.html", "own_look.md", "own_look.json"):
+        assert str(checkout.folder) not in (checkout.folder / "out" / "reports" / page).read_text(encoding="utf-8")

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.price import Price
     from atrl_bench.experiments.run_dir import RunDir
 
-DATA_HELP = "training set, or your own: a .parquet, .jsonl or .json file, or a folder; default: the recipe's"
+DATA_HELP = (
+    "training set, or your own: a .parquet, .jsonl or .json file, a folder, or OWNER/NAME of the hub; else the recipe's"
+)
 COLUMNS_HELP = "what its columns are called: question=prompt,answer=gold,image=picture,video=clip"
 TRAINING = (
     *("profile", "rollouts", "seed", "out", "data_dir", "gpus", "processes"),

@@ -8,6 +8,7 @@ import shutil
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from atrl_bench.data.archives import unpack
@@ -47,12 +48,15 @@ def _lay_out(part: RepositoryPart, folder: Path, *, beside: bool = False) -> Non
     """
     folder.mkdir(parents=True, exist_ok=True)
     source = OnHub(listing(part.repository))
-    names = part.names(part.files)
-    for name, path in zip(names, source.paths(names), strict=True):
-        _link(path, folder / name)
+    lay_out(source, part.names(part.files), folder)
     names = part.names(part.archives)
     for name, path in zip(names, source.paths(names), strict=True):
         unpack(path, folder / PurePosixPath(name).parent if beside else folder)
+
+
+def lay_out(source: OnHub, names: Sequence[str], folder: Path) -> None:
+    for name, path in zip(names, source.paths(names), strict=True):
+        _link(path, folder / name)
 
 
 def _link(path: Path, target: Path) -> None:

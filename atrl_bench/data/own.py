@@ -1,6 +1,6 @@
-"""A training set of the user's own: a file or a folder, named by its path, with columns by their usual names.
+"""A training set of the user's own: a file, a folder or a dataset of the hub, with columns by their usual names.
 
-    mine.parquet, mine.jsonl, mine.json, a folder with one of these or with train*.parquet
+    mine.parquet, mine.jsonl, mine.json, a folder with one of these or with train*.parquet, owner/name of the hub
     mine.jsonl?question=prompt&answer=gold     what other columns are called
 
 A row has a question and an answer, and may have images (embedded, or files below the folder of the table), videos and
@@ -13,17 +13,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
+from atrl_bench.data.hub_folder import HubFolder
 from atrl_bench.data.published import Publication
 from atrl_bench.data.tables import JSON_SUFFIXES, column_names, read_light_rows
 from atrl_bench.errors import InvalidFileError, MissingDataError
 
 PAIRS = ("chosen", "rejected")  # columns of a file of preference pairs
 SUFFIXES = (".parquet", *JSON_SUFFIXES)
+OF_CARDS = ("dataset_infos.json", "dataset_dict.json", "dataset_info.json", "state.json")  # no tables
 # What columns are usually called, best known first.
 USUAL = {
     "question": ("problem", "question", "prompt", "query", "messages", "conversations"),
@@ -55,28 +57,33 @@ def with_columns(data: str | None, columns: str | None) -> str | None:
 
 
 def is_own(name: str) -> bool:
-    """Whether this is the path of a file or folder, and not the name of a set that is known here."""
+    """Whether this names a file, a folder or a dataset of the hub, and not a set that is known here."""
     path = name.partition("?")[0]
     return path.endswith(SUFFIXES) or "/" in path or path.startswith(("~", ".")) or Path(path).exists()
 
 
 def short(name: str) -> str:
-    """The name without its folders: what a key says of a set whose contents name it."""
+    """The name without its folders: what a key and a page say of a set whose contents name it."""
     path, mark, columns = name.partition("?")
-    return f"{Path(path).name}{mark}{columns}"
+    return name if HubFolder.named(path) is not None else f"{Path(path).name}{mark}{columns}"
 
 
 def resolved(name: str) -> str:
     """The name with its path written out, so that it means the same from any folder."""
     path, mark, columns = name.partition("?")
+    if HubFolder.named(path) is not None:
+        return name
     return f"{Path(path).expanduser().resolve()}{mark}{columns}"
 
 
 def own_fields(name: str) -> dict[str, Any]:
     """What a `TrainingSet` is to say of it."""
     path, _, columns = resolved(name).partition("?")
-    tables = _tables(Path(path), name)
-    return _described(Path(path), tuple(tables), columns, max(table.stat().st_mtime_ns for table in tables))
+    of_hub = HubFolder.named(path)
+    tables = _tables(Path(path), name) if of_hub is None else of_hub.bring_tables(partial(_train_tables, path))
+    root = Path(path) if of_hub is None else of_hub.root
+    fields = _described(root, tuple(tables), columns, max(table.stat().st_mtime_ns for table in tables))
+    return fields if of_hub is None else fields | {"name": path, "title": path}
 
 
 @cache
@@ -136,19 +143,23 @@ def _tables(path: Path, name: str) -> list[Path]:
         raise MissingDataError(
             f"There is no training set {name}.",
             why=f"{path} is not on this machine.",
-            next_step="name a file or a folder; a dataset of the hub is fetched first: "
-            "hf download OWNER/NAME --repo-type dataset --local-dir FOLDER",
+            next_step="name a file, a folder, or a dataset of the hub: --data OWNER/NAME",
         )
-    tables = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
-    tables = [file for file in tables if file.name.startswith("train")] or tables
-    if not tables or (len(tables) > 1 and not all(file.name.startswith("train") for file in tables)):
-        found = ", ".join(str(file.relative_to(path)) for file in tables[:6]) or "none"
+    names = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+    return [path / name for name in _train_tables(str(path), names)]
+
+
+def _train_tables(where: str, names: Sequence[str]) -> list[str]:
+    """Which of these files to train on: those of the split `train`, else the only table."""
+    tables = sorted(name for name in names if name.endswith(SUFFIXES) and Path(name).name not in OF_CARDS)
+    of_split = [name for name in tables if Path(name).name.startswith("train") or "train" in Path(name).parts]
+    if not of_split and len(tables) != 1:
         raise MissingDataError(
-            f"It is not clear which table of {path} to train on.",
-            why=f"Tables there: {found}.",
-            next_step="name the file itself",
+            f"It is not clear which table of {where} to train on.",
+            why=f"Tables there: {', '.join(tables[:6]) or 'none'}.",
+            next_step="name the file itself; of the hub: --data hf://datasets/OWNER/NAME/FILE",
         )
-    return tables
+    return of_split or tables
 
 
 def _names_files(cell: Any) -> bool:

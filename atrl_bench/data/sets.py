@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atrl_bench.data.dataset import IN_TABLES, Dataset
+from atrl_bench.data.dataset import IN_TABLES, Dataset, table_files
+from atrl_bench.data.hub_folder import HubFolder
 from atrl_bench.data.own import is_own, own_fields
 from atrl_bench.data.published import Publication
+from atrl_bench.data.tables import read_light_rows
 from atrl_bench.errors import UnknownNameError
 
 
@@ -123,10 +125,18 @@ def is_set(name: str) -> bool:
     return name in ALL_SETS or is_own(name)
 
 
+def _shown(own: TrainingSet) -> Iterator[str]:
+    return (name for path in table_files(own, None) for row in read_light_rows(path) for name in own.files_of(row))
+
+
 def find_set(name: str) -> TrainingSet:
-    """The training set called `name`, or the user's own at this path."""
+    """The training set called `name`, or the user's own at this path or on the hub."""
     if name not in ALL_SETS and is_own(name):
-        return TrainingSet(**own_fields(name))
+        own = TrainingSet(**own_fields(name))
+        of_hub = HubFolder.named(name.partition("?")[0])
+        if of_hub is not None and own.names_files:
+            of_hub.bring_media(lambda: _shown(own))
+        return own
     if name not in ALL_SETS:
         raise UnknownNameError("training set", name, ALL_SETS)
     return ALL_SETS[name]

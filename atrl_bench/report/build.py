@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from atrl_bench.data.own import short
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, rate_text, runs_by_rate
 from atrl_bench.models.bases import list_bases
@@ -170,7 +171,7 @@ def _row(row: RowDefinition, source: TableSource, cells: Mapping[CellAt, TableCe
         recipe=row.recipe or "",
         credit=credit_name(row) if hasattr(recipe, "credit") else "",
         schedule=getattr(recipe, "schedule", ""),
-        data=recipe.data if recipe else "",
+        data=short(recipe.data) if recipe else "",
         training_seeds=tuple(run.spec.get("seed", 0) for run in finished),
         checkpoints=tuple(run.digest[:16] for run in finished),
         baseline=source.baselines[row.id],

@@ -34,7 +34,7 @@ def run_spec(
     return {
         "kind": "training",
         "version": TRAINING_VERSION,
-        "recipe": _fields(recipe),
+        "recipe": recipe_fields(recipe),
         # A size that has a default is younger than stored runs, whose keys do not have it.
         "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)),
         "profile": profile.name,
@@ -44,11 +44,12 @@ def run_spec(
         **engine_spec(recipe, profile, recorded_vllm),
         # Our own rules change with TRAINING_VERSION; those of another package change when they like.
         **({} if credit_code is None else {"credit_code": credit_code}),
-        **_own_code(recipe),
+        **own_code_of(recipe),
     }
 
 
-def _fields(recipe: Recipe) -> dict[str, Any]:
+def recipe_fields(recipe: Recipe) -> dict[str, Any]:
+    """What a key says of it: without what changes nothing, and without places."""
     described = type(recipe).model_fields
     # A field that has a default and is younger than stored runs is in no key that does not use it.
     unused = {name for name in YOUNGER if name in described and getattr(recipe, name) == described[name].default}
@@ -62,7 +63,7 @@ def _fields(recipe: Recipe) -> dict[str, Any]:
     return fields | own
 
 
-def _own_code(recipe: Recipe) -> dict[str, str]:
+def own_code_of(recipe: Recipe) -> dict[str, str]:
     """The hashes of the code that is not shipped, which changes when its owners like."""
     if not isinstance(recipe, RolloutRecipe):
         return {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+from local_hub import NOBODY, Machine, run
 from PIL import Image
 
 from atrl_bench.data.dataset import data_digest
@@ -133,3 +135,89 @@ def test_a_recipe_has_the_whole_path_and_its_key_the_name_alone(tmp_path, monkey
     recipe = load_recipe("grpo", data="mine.jsonl")
     assert recipe.data == resolved("mine.jsonl") == str(tmp_path / "mine.jsonl")
     assert run_spec(recipe, load_profile("mini"), "base", "data", 0)["recipe"]["data"] == "mine.jsonl"
+
+
+# Of the hub -----------------------------------------------------------------------------------------------------------
+
+READ = """
+import json, sys
+from atrl_bench.data.dataset import data_digest
+from atrl_bench.data.sets import find_set
+from atrl_bench.training.data import load_training_data
+described, data = find_set({name!r}), load_training_data({name!r}, None)
+shown = [[image.size for image in problem.decoded()] for problem in data.problems]
+print(json.dumps([[p.question for p in data.problems], shown, data_digest(described, None), described.num_rows]))
+"""
+
+
+def red(side=28):
+    file = io.BytesIO()
+    Image.new("RGB", (side, side), "red").save(file, "PNG")
+    return file.getvalue()
+
+
+def embedded(tmp_path, rows):
+    return (tmp_path / written(tmp_path / "of_hub.parquet", rows)).read_bytes()
+
+
+def test_a_dataset_of_the_hub_is_pinned_and_named_by_its_contents_as_a_folder_is(local_hub, tmp_path):
+    rows = [{"asked": "How many?", "gold": "7", "image": {"bytes": red(), "path": None}}]
+    table = embedded(tmp_path, rows)
+    others = {"data/test-00000-of-00001.parquet": b"never asked for", "dataset_infos.json": b"{}"}
+    hub = local_hub.add("dataset", "someone/sums", {"data/train-00000-of-00001.parquet": table, **others})
+    program = READ.format(name="someone/sums?question=asked&answer=gold")
+    first = run(program, tmp_path / "home", local_hub.url)
+    assert first == [["How many?"], [[[28, 28]]], first[2], 1]
+    assert local_hub.sent == ["data/train-00000-of-00001.parquet"]
+    folder = tmp_path / "same" / "data"
+    folder.mkdir(parents=True)
+    (folder / "train-00000-of-00001.parquet").write_bytes(table)
+    assert data_digest(find_set(f"{tmp_path / 'same'}?question=asked&answer=gold"), None) == first[2]
+    hub.move({"data/train-00000-of-00001.parquet": embedded(tmp_path, rows * 2)})
+    assert run(program, tmp_path / "home", local_hub.url) == first, "the commit is pinned"
+    assert run(program, tmp_path / "home", NOBODY, HF_HUB_OFFLINE="1") == first
+    assert run(program, tmp_path / "another home", local_hub.url)[3] == 2
+    at_first = READ.format(
+        name=f"hf://datasets/someone/sums@{'1' * 40}/data/train-00000-of-00001.parquet?question=asked&answer=gold"
+    )
+    assert run(at_first, tmp_path / "another home", local_hub.url)[2:] == first[2:]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_the_rows_of_a_hubs_dataset_show_is_brought_as_files_or_in_archives(local_hub, tmp_path, packed):
+    rows = [{"question": "How many?", "answer": "7", "image": "pictures/1.png"}]
+    files = {"train.jsonl": "\n".join(map(json.dumps, rows)).encode(), "pictures/unused.png": red()}
+    if packed:
+        import zipfile
+
+        with zipfile.ZipFile(tmp_path / "pictures.zip", "w") as archive:
+            archive.writestr("pictures/1.png", red(56))
+        files["pictures.zip"] = (tmp_path / "pictures.zip").read_bytes()
+    else:
+        files["pictures/1.png"] = red(56)
+    local_hub.add("dataset", "someone/shown", files)
+    questions, shown, *_ = run(READ.format(name="someone/shown"), tmp_path / "home", local_hub.url)
+    assert (questions, shown) == (["How many?"], [[[56, 56]]])
+    assert "pictures/unused.png" not in local_hub.sent
+
+
+def test_a_dataset_of_the_hub_is_trained_on_measured_and_looked_for_in_benchmarks(local_hub, tmp_path):
+    rows = [
+        {"question": f"{n} + 1?", "answer": str(n + 1), "images": [{"bytes": red(), "path": None}]} for n in range(9)
+    ]
+    local_hub.add("dataset", "someone/sums", {"train.parquet": embedded(tmp_path, rows)})
+    machine = Machine(tmp_path, local_hub)
+
+    def printed(*arguments):
+        done = machine.type(*arguments, "--profile", "smoke", OMP_NUM_THREADS="1")
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+        return done.stdout
+
+    assert "data: someone/sums" in printed("train", "grpo", "--data", "someone/sums", "--dry-run")
+    trained = json.loads(printed("train", "grpo", "--data", "someone/sums", "--json"))
+    assert trained["summary"]["num_rollouts"] == 2
+    assert "geoqa_test" in printed("overlap", "someone/sums", "geoqa_test")
+    unknown = machine.type("train", "grpo", "--data", "someone/nothing", "--dry-run", "--profile", "smoke")
+    assert unknown.returncode == 1
+    assert "There is no training set someone/nothing" in unknown.stderr
+    assert "The hub knows no such name" in " ".join(unknown.stderr.split())

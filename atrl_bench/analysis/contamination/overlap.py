@@ -14,6 +14,7 @@ from atrl_bench.analysis.contamination import similarity
 from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, ProblemIndex, Tally
 from atrl_bench.analysis.contamination.similarity import read_picture, read_text
 from atrl_bench.data.dataset import data_digest
+from atrl_bench.data.own import short
 from atrl_bench.data.sets import ALL_SETS, find_set, is_set
 from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
@@ -214,7 +215,8 @@ def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
     ]
     clean = [task for task, c in of_task.items() if c and not c["num_overlapping"]]
     missing = ",".join(task for task, counts in of_task.items() if counts is None)
-    # Without the folder's path: a page is the same wherever its folder lies.
+    # Without the path of a folder: a page is the same wherever that lies.
+    train = short(train)
     command = f"atrl-bench overlap {train} {missing} {run_dir.profile.option}"
     parts = [f"Also in the training data {train}, by text and picture: {', '.join(shares)}."] if shares else []
     if clean:

@@ -24,7 +24,7 @@ from atrl_bench.lab.signal.tables import SignalTable
 from atrl_bench.lab.worlds import load_world
 from atrl_bench.models.local import model_ref
 from atrl_bench.results.store import Store
-from atrl_bench.training.run_spec import CHANGES_NOTHING, TRAINING_VERSION
+from atrl_bench.training.run_spec import CHANGES_NOTHING, TRAINING_VERSION, own_code_of, recipe_fields
 
 # Part of every signal's key: raise it when the same checkpoint, rules and problems would give other numbers.
 SIGNAL_VERSION = 2
@@ -43,7 +43,8 @@ def signal_spec(request: SignalRequest, run_dir: RunDir) -> dict[str, Any]:
         "model_name": ref.name,
         "model_digest": ref.digest,
         "data_digest": data_digest(find_set(recipe.data), run_dir.data_dir(find_set(recipe.data).folder)),
-        "recipe": recipe.model_dump(mode="json", exclude={"name", "title", "overrides"}),
+        "recipe": recipe_fields(recipe),
+        **own_code_of(recipe),
         "sizes": recipe.sizes(run_dir.profile).model_dump(
             mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)
         ),
