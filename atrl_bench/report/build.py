@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from atrl_bench.data.own import short
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, rate_text, runs_by_rate
 from atrl_bench.models.bases import list_bases
@@ -160,6 +159,7 @@ def _row(row: RowDefinition, source: TableSource, cells: Mapping[CellAt, TableCe
     definition, recipe = source.definition, source.recipes.get(row.id)
     runs = sorted(source.runs.get(row.id, ()), key=lambda run: run.spec.get("seed", 0))
     finished = [run for run in runs if run.state == "done"]
+    data = recipe.data if recipe else ""
     of_row = tuple(cells[row.id, column] for column in source.all_columns)
     return Row(
         id=row.id,
@@ -171,7 +171,7 @@ def _row(row: RowDefinition, source: TableSource, cells: Mapping[CellAt, TableCe
         recipe=row.recipe or "",
         credit=credit_name(row) if hasattr(recipe, "credit") else "",
         schedule=getattr(recipe, "schedule", ""),
-        data=short(recipe.data) if recipe else "",
+        data=data.rpartition("/")[2] if data.startswith("/") else data,  # the user's own without its folder
         training_seeds=tuple(run.spec.get("seed", 0) for run in finished),
         checkpoints=tuple(run.digest[:16] for run in finished),
         baseline=source.baselines[row.id],
