@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.resources import folder
@@ -48,10 +48,16 @@ class TrainingSizes(Settings):
 
 
 def known_sizes(values: dict[str, Any]) -> dict[str, Any]:
-    """The sizes, which replace some of `TrainingSizes`; raises `ValueError` for a name that is none of them."""
+    """The sizes, which replace some of `TrainingSizes`; raises `ValueError` for one that is none of them."""
     unknown = sorted(set(values) - set(TrainingSizes.model_fields))
     if unknown:
         raise ValueError(f"no such size: {', '.join(unknown)}; known: {', '.join(TrainingSizes.model_fields)}")
+    try:
+        TrainingSizes.model_validate(values)
+    except ValidationError as error:
+        for problem in error.errors():
+            if problem["type"] != "missing":
+                raise ValueError(f"{problem['loc'][0]}: {problem['msg']}") from None
     return values
 
 

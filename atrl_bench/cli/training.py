@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 DATA_HELP = (
     "training set, or your own: a .parquet, .jsonl or .json file, a folder, or OWNER/NAME of the hub; else the recipe's"
 )
+SET_HELP = "field=value of the recipe, or a size: learning_rate, batch, max_tokens, kl; repeatable"
 COLUMNS_HELP = "what its columns are called: question=prompt,answer=gold,image=picture,video=clip"
 TRAINING = (
     *("profile", "rollouts", "seed", "out", "data_dir", "gpus", "processes"),
@@ -37,7 +38,7 @@ def train(
     credit: Annotated[str | None, Option(help="a credit rule of `atrl-bench list rules`")] = None,
     data: Annotated[str | None, Option(help=DATA_HELP)] = None,
     columns: Annotated[str | None, Option(help=COLUMNS_HELP)] = None,
-    set_: Annotated[list[str] | None, Option("--set", help="field=value of the recipe; repeatable")] = None,
+    set_: Annotated[list[str] | None, Option("--set", help=SET_HELP)] = None,
     model: Annotated[str | None, Option(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
 ) -> None:
     """Train one recipe and print its checkpoint's folder.

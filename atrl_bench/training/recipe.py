@@ -21,12 +21,14 @@ from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, list_profil
 from atrl_bench.resources import folder
 from atrl_bench.settings import MAX_BASES, Settings, line_of, read_mapping
 from atrl_bench.training import own_code
+from atrl_bench.training.parts import Part
 from atrl_bench.training.rewards import registry
 from atrl_bench.training.rewards.registry import answer_reward
 
 Setting = float | int | str | bool | None
 OwnCode = dict[str, dict[str, Setting]]  # names, each with the settings it is made with
 Size = float | int | str | list[int] | None
+SHORT = {"batch": "prompts_per_rollout", "max_tokens": "max_response_tokens", "kl": "kl_coef"}  # as people call them
 
 
 class CreditChoice(Settings):
@@ -103,9 +105,23 @@ class Recipe(Settings):
     start_from: str | None = Field(None, description="the recipe whose checkpoint is the base; null: the base model")
     finetuning: Literal["full", "lora"] = Field(description="lora: low-rank adapters, merged into the final checkpoint")
     lora_rank: int = Field(16, gt=0, description="rank of the adapters; alpha is twice the rank")
+    lora_targets: str = Field(
+        "all-linear", description="layers with adapters: all-linear, which is all but the head, or names: q_proj,v_proj"
+    )
+    freeze: tuple[Part, ...] = Field(
+        (), description="parts that stay as they are: tower, projector, language; vision is the first two"
+    )
     overrides: dict[str, Size | dict[str, Size]] = Field(
         {}, description="sizes that replace the profile's; under a profile's name, those of that profile alone"
     )
+
+    @field_validator("freeze", mode="before")
+    @classmethod
+    def _parts(cls, value: Any) -> Any:
+        parts = [value] if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple):
+            return value
+        return [one for part in parts for one in (("tower", "projector") if part == "vision" else (part,))]
 
     @field_validator("data")
     @classmethod
@@ -349,10 +365,11 @@ def _is_recipe(path: Path) -> bool:
 
 
 def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
-    """A recipe by its name or its file, with `overrides` (`credit="atrl"`, `schedule="strict"`) on top.
+    """A recipe by its name or its file, with `overrides` (`credit="atrl"`, `learning_rate=2e-6`) on top.
 
-    `credit` given as a rule's name keeps the preset and settings of the file.
+    `credit` given as a rule's name keeps the preset and settings of the file. A size goes before those of the file.
     """
+    overrides = {SHORT.get(name, name): value for name, value in overrides.items()}
     files = _with_bases(_find(str(name_or_path)))
     fields: dict[str, Any] = {}
     for path in reversed(files):
@@ -360,14 +377,26 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
     credit = overrides.get("credit")
     if isinstance(credit, str) and isinstance(fields.get("credit"), dict):
         overrides["credit"] = {**fields["credit"], "rule": credit}
+    if sizes := {name: overrides.pop(name) for name in [*overrides] if name in TrainingSizes.model_fields}:
+        overrides["overrides"] = _laid_over(fields.get("overrides", {}) | overrides.get("overrides", {}), sizes)
     kind = KINDS.get(str(fields.get("method", "rollouts")), Recipe)
-    unknown = sorted(set(overrides) - set(kind.model_fields))
-    if unknown:
-        raise UnknownNameError("recipe field", unknown[0], kind.model_fields, next_step=f"read {files[0]}")
+    if unknown := sorted(set(overrides) - set(kind.model_fields)):
+        known = [*kind.model_fields, *TrainingSizes.model_fields, *SHORT]
+        next_step = f"atrl-bench train {name_or_path} --dry-run shows all"
+        raise UnknownNameError("recipe field", unknown[0], known, next_step=next_step)
     try:
         return kind.model_validate({**fields, **overrides})
     except ValidationError as error:
         raise _explain(error, files, overrides) from None
+
+
+def _laid_over(below: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
+    """These sizes in place of those below, also where those are of one profile alone."""
+
+    def others(of_one: Any) -> Any:
+        return {name: size for name, size in of_one.items() if name not in sizes}
+
+    return {name: others(value) if isinstance(value, dict) else value for name, value in below.items()} | sizes
 
 
 def first_stage(recipe: Recipe) -> Recipe | None:
@@ -422,6 +451,9 @@ def _explain(error: ValidationError, files: list[Path], overrides: dict[str, Any
         return InvalidFileError(
             f"{location[0]}={value!r}: field {field!r}: {message}.", next_step=f"give another {location[0]}"
         )
+    if not location and overrides:  # a check of the whole, which held before
+        given = ", ".join(f"{name}={value}" for name, value in overrides.items())
+        return InvalidFileError(f"{files[0].stem} with {given}: {message}.", next_step="give these other values")
     holder = next((path for path in files if location and location[0] in read_mapping(path)), files[0])
     line = line_of(holder.read_text(encoding="utf-8"), location)
     where = f"field {field!r}: " if field else ""

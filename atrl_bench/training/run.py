@@ -29,6 +29,7 @@ from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.training.data import load_training_data
+from atrl_bench.training.parts import freeze
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import VERL_VERSION, uses_verl
 from atrl_bench.training.run_spec import run_spec
@@ -207,6 +208,7 @@ def load_inputs(
             why=str(error).splitlines()[0],
             next_step="give a folder with a checkpoint, or a hub id this machine can reach",
         ) from None
+    freeze(model, recipe.freeze)
     put_words_after_videos(model)
     prefer_flash_attention(model, sizes.dtype)
     limit_pixels(processor, sizes.min_pixels, sizes.max_pixels, sizes.video_max_pixels)

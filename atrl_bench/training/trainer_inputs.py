@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from atrl_bench.profiles import Profile
 from atrl_bench.training.data import TrainingData
+from atrl_bench.training.parts import pattern
 from atrl_bench.training.recipe import Recipe
 
 RecipeT = TypeVar("RecipeT", bound=Recipe)
@@ -35,9 +36,15 @@ class TrainerInputs(Generic[RecipeT]):
             return None
         from peft import LoraConfig
 
-        # Every linear layer of text and vision but the head, whose adapter TRL's fused head would not see.
-        rank = self.recipe.lora_rank
-        return LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
+        # Never the head, whose adapter TRL's fused head would not see.
+        rank, named = self.recipe.lora_rank, self.recipe.lora_targets
+        return LoraConfig(
+            r=rank,
+            lora_alpha=2 * rank,
+            lora_dropout=0.0,
+            target_modules=named if named == "all-linear" else [name.strip() for name in named.split(",")],
+            exclude_modules=pattern(self.recipe.freeze),
+        )
 
     def trl_config(self, config: Callable[..., ConfigT], fields: dict[str, Any]) -> ConfigT:
         import torch

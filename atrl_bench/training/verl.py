@@ -149,7 +149,7 @@ def _without_form(recipe: Recipe, profile: Profile) -> str | None:
         return f"rewards {recipe.rewards!r}"
     for name in (
         *("start_from", "entropy_fraction", "vppo", "temporal", "critic"),
-        *("step_rewards", "format_reward", "losses", "advantages"),
+        *("step_rewards", "format_reward", "losses", "advantages", "freeze"),
     ):
         if getattr(recipe, name):
             return name

@@ -118,6 +118,29 @@ def test_overrides_replace_the_profiles_sizes():
     assert recipe.sizes(profile) == profile.training.model_copy(update={"learning_rate": 3e-5})
 
 
+def test_a_size_may_be_given_like_a_field_and_by_the_short_name_that_people_use():
+    recipe, mini = load_recipe("vppo", learning_rate="2e-6", batch=8, max_tokens=24, kl=0.5), load_profile("mini")
+    sizes = recipe.sizes(mini)
+    assert (sizes.learning_rate, sizes.prompts_per_rollout, sizes.max_response_tokens) == (2e-6, 8, 24)
+    assert (recipe.kl_coef, sizes.updates_per_rollout) == (0.5, 3), "the file's other sizes stay"
+    of_mini = {"overrides": {"learning_rate": 1e-3, "mini": {"learning_rate": 1e-4, "group_size": 4}}}
+    sizes = load_recipe("grpo", **of_mini, learning_rate=2e-6).sizes(mini)
+    assert (sizes.learning_rate, sizes.group_size) == (2e-6, 4), "what is given goes before a profile's own"
+
+
+def test_a_size_of_a_wrong_kind_is_said_when_the_recipe_is_read():
+    with pytest.raises(InvalidFileError, match="learning_rate: Input should be a valid number"):
+        load_recipe("grpo", learning_rate="fast")
+    with pytest.raises(InvalidFileError, match="max_response_tokens: Input should be greater than 0"):
+        load_recipe("grpo", max_tokens=0)
+
+
+def test_no_shipped_file_is_to_be_edited_for_what_was_given(tmp_path):
+    with pytest.raises(InvalidFileError, match="grpo with clip_low=None") as error:
+        load_recipe("grpo", clip_low=None)
+    assert "edit" not in str(error.value)
+
+
 def test_every_field_of_a_recipe_says_what_it_is():
     for kind in KINDS.values():
         for name, field in kind.model_fields.items():
