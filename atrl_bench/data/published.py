@@ -1,4 +1,4 @@
-"""Where a dataset is published, beyond one repository with tables in it: `tasks/_published.yaml` and `data/sets.py`.
+"""Where a dataset is published, beyond one repository with tables in it: `tasks/_published.yaml` and `recipes/data/`.
 
 Nothing in there enters a key, which names the contents of files and not where they came from.
 """

@@ -1,4 +1,7 @@
-"""The training sets: where each is published, or that it is generated, and what its columns are called."""
+"""The training sets: where each is published, or that it is generated, and what its columns are called.
+
+`recipes/data/training_sets.yaml` says it of those that have a name.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atrl_bench.data.dataset import IN_TABLES, Dataset, table_files
+from pydantic import ConfigDict, TypeAdapter
+
+from atrl_bench.data.dataset import Dataset, table_files
 from atrl_bench.data.hub_folder import HubFolder
 from atrl_bench.data.own import is_own, own_fields
-from atrl_bench.data.published import Publication
 from atrl_bench.data.tables import read_light_rows
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.resources import folder
+from atrl_bench.settings import read_yaml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,69 +61,16 @@ def as_list(cell: Any) -> list[Any]:
     return cell if isinstance(cell, list) else [] if cell in (None, "") else [cell]
 
 
-def _on_hub(name: str, hub_id: str, num_rows: int, where: Publication = IN_TABLES, **said: Any) -> TrainingSet:
-    return TrainingSet(
-        **{"name": name, "title": f"training set {name}", "folder": name} | said,
-        hub_id=hub_id,
-        num_rows=num_rows,
-        publication=where,
-    )
+def _known_sets() -> dict[str, TrainingSet]:
+    content = read_yaml((folder("recipes") / "data" / "training_sets.yaml").read_text(encoding="utf-8"))
+    usual = {name: {"name": name, "title": f"training set {name}", "folder": name} for name in content}
+    kind = TypeAdapter(dict[str, TrainingSet], config=ConfigDict(extra="forbid"))
+    return kind.validate_python({name: usual[name] | said for name, said in content.items()})
 
 
-def _video_r1(name: str, table: str, num_rows: int) -> TrainingSet:
-    """One of the two tables of a repository, over the same images and videos: archives beside them."""
-    return _on_hub(
-        name,
-        "Video-R1/Video-R1-data",
-        num_rows,
-        Publication(tables=(f"{table}.json",), archives=("*/*.zip",), unpack_beside=True),
-        folder="video_r1",
-        splits=(table,),
-        answer="solution",
-        problem_id="problem_id",
-        media_columns=("path",),
-    )
-
-
-_ON_HUB = (
-    # Kun-Xiang/ViRL39K, a copy with embedded images in `data/train-*.parquet`, is read as well where a folder has it.
-    _on_hub(
-        "virl39k",
-        "TIGER-Lab/ViRL39K",
-        38_870,
-        Publication(archives=("images.zip",)),
-        splits=("39Krelease", "train"),
-        problem_id="qid",
-        media_columns=("image",),
-    ),
-    _on_hub("geometry3k", "hiyouga/geometry3k", 2_101),
-    _on_hub("geoqa_8k", "leonardPKU/GEOQA_R1V_Train_8K", 8_000, answer="solution"),
-    _video_r1("video_r1", "Video-R1-260k", 263_071),
-    _video_r1("video_r1_cot", "Video-R1-COT-165k", 165_575),
-    # A JSON file of chains and their key steps; its images are beside it.
-    _on_hub(
-        "r1_vl",
-        "jingyiZ00/R1-VL-10K",
-        10_000,
-        Publication(tables=("*.json*",), archives=("*.zip", "*.tar", "*.tar.gz")),
-        answer="solution",
-        media_columns=("image_path",),
-    ),
-)
-TRAINING_SETS = {described.name: described for described in _ON_HUB}
-# Those that are nowhere but here: `recipes/worlds` says which bases are trained on them.
-GENERATED_SETS = {
-    "code_words": TrainingSet(
-        name="code_words",
-        title="training set code_words",
-        folder="code_words",
-        hub_id=None,
-        num_rows=0,
-        problem_id="id",
-        response_tokens=112,
-    )
-}
-ALL_SETS = TRAINING_SETS | GENERATED_SETS
+ALL_SETS = _known_sets()
+TRAINING_SETS = {name: described for name, described in ALL_SETS.items() if described.hub_id}
+GENERATED_SETS = {name: described for name, described in ALL_SETS.items() if not described.hub_id}
 
 
 def is_set(name: str) -> bool:
