@@ -226,7 +226,7 @@ class Store:
         columns = "problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated"
         query = f"SELECT {columns}, checksum FROM responses WHERE cell = ?"
         return [
-            ((row[0], row[1]), _response(row[:7]), row[7] == checksum_of(*row[:7]))
+            ((row[0], row[1]), Response(*[*row[:6], bool(row[6])]), row[7] == checksum_of(*row[:7]))
             for row in self._read_of(query, key, problem_ids)
         ]
 
@@ -295,12 +295,8 @@ class Store:
 
     def without_verdict(self, key: str) -> list[tuple[str, str]]:
         """Grader and reason of each answer of the cell that nobody could decide about."""
-        return [
-            (str(grader), str(why))
-            for grader, why in self._read(
-                "SELECT grader, why FROM grades WHERE cell = ? AND state = 'judge failed'", key
-            )
-        ]
+        rows = self._read("SELECT grader, why FROM grades WHERE cell = ? AND state = 'judge failed'", key)
+        return [(str(grader), str(why)) for grader, why in rows]
 
     def mean_tokens(self, at_most: int = 10_000) -> float | None:
         """The mean length of so many of the stored answers, None where there are none."""
@@ -345,7 +341,7 @@ class Store:
         self, key: str, *, seconds: float, summary: Mapping[str, Any], checkpoint: str = "", digest: str = ""
     ) -> None:
         """Mark the run as done with its checkpoint (relative to the run folder), and its last figures or its record."""
-        self._update_run(key, "done", "", checkpoint, digest, seconds, canonical_json(summary))
+        self._update_run(key, "done", "", (checkpoint, digest, seconds, canonical_json(summary)))
 
     def fail_run(self, key: str, reason: str) -> None:
         self._update_run(key, "failed", reason)
@@ -408,18 +404,9 @@ class Store:
         if not self._write("update_cell", [(state, reason, expected, time.time(), key)]):
             raise StoreError(f"The result store {self.path} has no cell {key}.")
 
-    def _update_run(
-        self,
-        key: str,
-        state: str,
-        reason: str = "",
-        checkpoint: str | None = None,
-        digest: str | None = None,
-        seconds: float | None = None,
-        summary: str | None = None,
-    ) -> None:
-        row = (state, reason, checkpoint, digest, seconds, summary, time.time(), key)
-        if not self._write("update_run", [row]):
+    def _update_run(self, key: str, state: str, reason: str, finished: Sequence[Any] = (None,) * 4) -> None:
+        """`finished`: checkpoint, digest, seconds and summary; None leaves each as it is."""
+        if not self._write("update_run", [(state, reason, *finished, time.time(), key)]):
             raise StoreError(f"The result store {self.path} has no run {key}.")
 
     def _cells(self, rest: str, values: Sequence[Any] = ()) -> Iterator[Cell]:
@@ -430,16 +417,10 @@ class Store:
             yield Cell(key, self._parsed(spec), *fields)
 
     def _runs(self, rest: str, *values: Any) -> Iterator[Run]:
-        query = (
-            f"SELECT key, spec, state, reason, checkpoint, digest, seconds, summary, created, updated FROM runs {rest}"
-        )
-        for key, spec, state, reason, checkpoint, digest, seconds, summary, created, updated in self._read(
-            query, *values
-        ):
-            yield Run(
-                *(key, self._parsed(spec), state, reason, checkpoint, digest, seconds),
-                *(self._parsed(summary), created, updated),
-            )
+        columns = "key, spec, state, reason, checkpoint, digest, seconds, summary, created, updated"
+        for key, spec, *fields, summary, created, updated in self._read(f"SELECT {columns} FROM runs {rest}", *values):
+            record: list[Any] = [key, self._parsed(spec), *fields, self._parsed(summary), created, updated]
+            yield Run(*record)
 
     def _problems(self, rows: tuple[tuple[Any, ...], ...]) -> tuple[Problem, ...]:
         return tuple(map(self._problem, rows))
@@ -482,11 +463,6 @@ _StoredResponse = tuple[tuple[str, int], Response, bool]  # where it belongs, an
 
 def _at(position: Mapping[str, int], rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[int]]:
     return [position[row[0]] for row in rows], [row[1] for row in rows]
-
-
-def _response(row: Sequence[Any]) -> Response:
-    problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated = row
-    return Response(problem_id, repeat, prompt_hash, text, num_tokens, seconds, bool(truncated))
 
 
 def _storable(value: Any) -> Any:
