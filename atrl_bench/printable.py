@@ -36,6 +36,7 @@ class Command:
     is_next: bool = True
 
 
+EMPTY = (None, "", [], {})  # values that a person is not shown
 Block = str | Rows | Command  # a text is a paragraph; an empty one is an empty line
 
 
@@ -58,14 +59,14 @@ def blocks_of(content: Any) -> Iterator[Block]:
     if not isinstance(content, Mapping):
         yield Rows([(_text(value),) for value in content], indent=0)
         return
-    values = {name.replace("_", " "): value for name, value in content.items() if value not in (None, "", [], {})}
+    values = {name.replace("_", " "): value for name, value in content.items() if value not in EMPTY}
     command = values.pop("next", None)
     lists = {name: value for name, value in values.items() if isinstance(value, (list, Mapping))}
     yield Rows([(name, _text(value)) for name, value in values.items() if name not in lists], indent=0)
     for name, value in lists.items():
         yield name
         if isinstance(value, Mapping):
-            yield Rows([(str(key), _text(item)) for key, item in value.items()])
+            yield Rows([(str(key), _text(item)) for key, item in value.items() if item not in EMPTY])
         elif isinstance(value[0], Mapping):
             yield Rows([[_text(cell) for cell in row.values()] for row in value], list(value[0]), cut=True)
         else:

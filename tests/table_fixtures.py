@@ -243,7 +243,7 @@ def make_report():
             store._connection.execute("PRAGMA synchronous = OFF")
             keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
             table = build(definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs, seeds=range(seeds))
-            answers = AnswerSource(store, keys, lambda folder: None, definition.baseline, credit_of, max_problems)
+            answers = AnswerSource(store, keys, lambda folder: None, credit_of, max_problems)
             write_report(table, run_dir.reports, answers)
         write_index(run_dir)
         return run_dir
@@ -263,7 +263,7 @@ def make_answers():
         def write() -> None:
             with Store.open(run_dir.store_path) as store:
                 table = build(definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs)
-                write_report(table, run_dir.reports, AnswerSource(store, keys, lambda _: None, definition.baseline))
+                write_report(table, run_dir.reports, AnswerSource(store, keys, lambda _: None))
 
         write()
         return run_dir, write

@@ -30,7 +30,7 @@ from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.local import model_inputs
 from atrl_bench.models.prompt import Prompt, Sampling
-from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.printable import Block, Record, blocks_of
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import CHECKPOINTING_TOKENS
 from atrl_bench.training.clock import wall_seconds
@@ -59,13 +59,9 @@ class GpuCheck(Record):
         return asdict(self) | {"version": 2, "rates": rates, "step": self.step.document() if self.step else None}
 
     def blocks(self) -> Iterable[Block]:
-        """Yield the rates, where a step's time went, and what failed."""
         yield f"{self.machine['hardware']}, random weights at the shape {self.shape}"
-        yield Rows([(name, f"{value:.4g}") for name, value in self.rates.items()])
-        yield ""
-        if self.step is not None:
-            yield from self.step.blocks()
-        yield from (f"FAILED {name}: {why}" for name, why in self.failures.items())
+        yield from blocks_of({name: value for name, value in self.document().items() if name in ("rates", "failures")})
+        yield from self.step.blocks() if self.step else ()
 
 
 def gpu_check(shape: str) -> GpuCheck:

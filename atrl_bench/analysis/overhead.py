@@ -14,7 +14,7 @@ from typing import Any
 from atrl_bench.analysis.random_model import Shape, shape_of
 from atrl_bench.analysis.step_time import CREDIT_PHASES, PHASES, Phases, measured_steps
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.printable import Block, Record, blocks_of
 from atrl_bench.profiles import Profile
 
 # What the paper's text on efficiency prints, of a sum that leaves generation out.
@@ -46,26 +46,13 @@ class Overhead(Record):
         return self.seconds_credited / self.seconds_plain
 
     def document(self) -> dict[str, Any]:
-        return asdict(self) | {"ratio": self.ratio, "published": PUBLISHED, "published_source": PUBLISHED_SOURCE}
+        published = {"ratio": self.ratio, "published": PUBLISHED, "published_source": PUBLISHED_SOURCE}
+        notes = ["A tiny model: its shares tell how the work is divided here, not on an A100."] * (self.model == "mini")
+        notes += ["Adapters alone are trained: a full backward pass takes a larger share."] * (self.shape is not None)
+        return asdict(self) | published | {"notes": notes}
 
     def blocks(self) -> Iterable[Block]:
-        yield (
-            f"{self.recipe} with {self.credit} against uniform credit: {self.model}, profile {self.profile}, medians "
-            f"of {self.rollouts} rollouts with updates, {self.clock} seconds on {self.device}, {self.threads} thread(s)"
-        )
-        yield ""
-        yield f"uniform {self.seconds_plain:.3f} s, {self.credit} {self.seconds_credited:.3f} s, ratio {self.ratio:.3f}"
-        yield ""
-        shares = [(PHASES.get(name, name), f"{share:.2f}") for name, share in self.shares.items()]
-        yield Rows(shares, ("share of a step with the credit", "%"), right={1}, indent=0)
-        yield ""
-        ours = [(name, f"{share:.2f}", f"{PUBLISHED[name]:.1f}") for name, share in self.as_published.items()]
-        yield Rows(ours, ("forward, backward and credit alone", "%", "paper %"), right={1, 2}, indent=0)
-        yield f"Paper: {PUBLISHED_SOURCE}."
-        if self.model == "mini":
-            yield "A tiny model: its shares tell how the work is divided here, not on an A100."
-        if self.shape is not None:
-            yield "Adapters alone are trained: a full backward pass takes a larger share."
+        return blocks_of(self.document())
 
 
 def overhead(

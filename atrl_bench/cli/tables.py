@@ -71,9 +71,9 @@ def plan(options: Options, table: TableArgument) -> None:
         _refuse(options, ALL, *SELECTION)
         show(_price_of_all(options), options.as_json)
     elif _is_of_signals(table, options):
-        from atrl_bench.lab.signal.page import plan_signals
+        from atrl_bench.lab.signal.page import price_of_signals
 
-        show(plan_signals(table, options.run_dir()), options.as_json)
+        show(price_of_signals(table, options.run_dir()), options.as_json)
     else:
         from atrl_bench.experiments.price import price_of
 
@@ -163,14 +163,11 @@ def _is_of_signals(table: str, options: Options) -> bool:
 
 
 def _run_signals(table: str, options: Options) -> None:
-    from atrl_bench.lab.signal.page import plan_signals, run_signals
+    from atrl_bench.lab.signal.page import price_of_signals, run_signals
 
     run_dir = options.run_dir()
-    if options.dry_run:
-        show(plan_signals(table, run_dir), options.as_json)
-        return
-    result = run_signals(table, run_dir, quiet=options.as_json)
-    _show_table(result, options)
+    if starts_here(price_of_signals(table, run_dir), options):
+        _show_table(run_signals(table, run_dir, quiet=options.as_json), options)
 
 
 def _run_all(options: Options) -> None:

@@ -63,7 +63,6 @@ class AnswerSource:
     store: Store
     cell_keys: Mapping[tuple[str, str], Sequence[str]]
     data_dir: Callable[[str], Path | None] = lambda folder: None  # that has the dataset of this folder
-    baseline: str = ""
     credit_of: CreditOf = field(default=lambda _: {})
     max_problems: int | None = None
     has_known_anchors: bool = False  # the problems were generated, so what is read from the image can be told
@@ -175,7 +174,7 @@ class _Writer:
 
     def key(self, row: Row, column: Column, cell: TableCell) -> str:
         """What names all that the page of a number shows: equal means that it would be the same page."""
-        baseline, store, cells = self._baseline(row), self.answers.store, self._answered_cells(row, column)
+        baseline, store, cells = row.baseline, self.answers.store, self._answered_cells(row, column)
         return page_key(
             *(self.answers.max_problems, self.answers.has_known_anchors, PART_BYTES),
             *(self.table.id, self.table.title, self.table.profile, row.id, row.label, column, cell.estimate),
@@ -191,7 +190,6 @@ class _Writer:
         parts = self.parts(row, column)
         links = [replace(part, problems=[]) for part in parts]
         summaries = [judge_summary(self.answers.store, one.key) for one in self._cells(row.id, column.id)]
-        baseline = self._baseline(row)
         same_row, same_column = self._neighbours(row, column)
         for number, part in enumerate(parts, start=1):
             html = render_page(
@@ -209,7 +207,7 @@ class _Writer:
                 judged=[summary.line for summary in summaries if summary is not None],
                 is_shaded=any('<span class="tok' in problem for problem in part.problems),
                 has_anchors=any(' read">' in problem for problem in part.problems),
-                baseline="" if baseline == row.id else self.labels.get(baseline, ""),
+                baseline="" if row.baseline == row.id else self.labels.get(row.baseline, ""),
                 same_row=same_row,
                 same_column=same_column,
             )
@@ -242,7 +240,7 @@ class _Writer:
                 marks=MARKS,
                 texts=FILTERS,
                 label=row.label,
-                other=self.labels.get(self._baseline(row), ""),
+                other=self.labels.get(row.baseline, ""),
             )
             counts["all"] = sum(len(answer.repeats) or 1 for answer in view.answers)
             yield Markup(html), counts  # the template has escaped every value in it
@@ -258,7 +256,7 @@ class _Writer:
         self, row: Row, column: Column, asked: Mapping[TaskProblem, Sequence[Cell]]
     ) -> Iterator[tuple[TaskProblem, ProblemView]]:
         """Yield the problems with their answers, a few problems in memory at a time."""
-        cells, baseline = self._answered_cells(row, column), self._baseline(row)
+        cells = self._answered_cells(row, column)
         seeds = {cell.key: self.seeds.get(str(cell.spec.get("model_digest"))) for cell in cells}
         has_seeds = len(set(seeds.values())) > 1
         credit = {cell.key: self.answers.credit_of(cell.key) for cell in cells}
@@ -267,7 +265,7 @@ class _Writer:
         for start in range(0, len(order), PROBLEMS_AT_ONCE):
             some = order[start : start + PROBLEMS_AT_ONCE]
             answered = {cell.key: self._answers(cell, [at for at in some if cell in asked[at]]) for cell in cells}
-            others = {} if row.id == baseline else self._of_baseline(baseline, column, some)
+            others = {} if row.id == row.baseline else self._of_baseline(row.baseline, column, some)
             for at in some:
                 before, beside = others.get(at, ({}, Markup()))
                 views, problem = list[AnswerView](), None
@@ -353,9 +351,6 @@ class _Writer:
             [(one.text, _part_name(row, one)) for one in of_row],
             [(one.label, _part_name(one, column)) for one in of_column],
         )
-
-    def _baseline(self, row: Row) -> str:
-        return row.baseline or self.answers.baseline
 
     def _pictures(self, cell: Cell, problem_ids: Sequence[str]) -> Pictures:
         name = repr([cell.spec.get("task"), cell.spec.get("data_digest"), cell.spec.get("limit")])

@@ -6,8 +6,9 @@ And its grids: what the training runs say of their credit and of themselves, and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, rate_text, runs_by_rate
@@ -17,63 +18,12 @@ from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.cells import CellAt, TableSource, mean, read_cells, sum_counts
 from atrl_bench.report.differences import Differences, comparisons, with_best, with_differences
-from atrl_bench.report.page import lines_of
+from atrl_bench.report.page import TEMPLATES, lines_of
 from atrl_bench.report.paper import published_claims, published_rows
 from atrl_bench.report.table_model import SIGNIFICANCE, Column, Footnotes, Grid, GridCell, Row, Table, TableCell, Tie
 from atrl_bench.results.store import Run, Store
+from atrl_bench.settings import Settings, read_settings
 from atrl_bench.training.recipe import Recipe
-
-# What a training run's summary says about its credit and about itself, and how a report calls it.
-CREDIT_FIGURES = {
-    "credit/anchor_auc": "anchor AUC",
-    "credit/anchor_auc_connectivity": "anchor AUC, density alone",
-    "credit/edge_density": "edge density",
-    "credit/cut": "cut",
-    "credit/random_cut": "random cut",
-    "credit/entropy": "entropy",
-    "credit/top15_share": "share of top 15 %",
-    "credit/position_correlation": "corr. with position",
-}
-TRAINING_FIGURES = {
-    "first accuracy": "accuracy, first rollouts",
-    "last accuracy": "accuracy, last rollouts",
-    "accuracy": "accuracy, all rollouts",
-    "last completions/mean_length": "tokens, last",
-    "last entropy": "entropy, last",
-    "last kl": "KL, last",
-    "last clip_ratio/region_mean": "clipped, last",
-    "last frac_reward_zero_std": "groups without signal, last",
-}
-CREDIT_EXPLANATION = (
-    "Means over the training run, then over seeds. Anchor AUC: how well the credit ranks the tokens that transcribe "
-    "the image above the others; 0.5 is chance. A cut close to the random cut means that the clusters say nothing. "
-    "Entropy is a share of the largest possible."
-)
-TRAINING_EXPLANATION = (
-    "Means over the first, the last and all rollouts of the training runs, then over seeds. Accuracy is that of the "
-    "answers sampled for training; over all rollouts it says how fast a method learned."
-)
-# What a run records that says how well a rate suits, and how a page calls it.
-RATE_FIGURES = {
-    "accuracy": "accuracy over the run",
-    "late accuracy": "accuracy over its second half",
-    "last accuracy": "accuracy at the end",
-    "last greedy": "greedy at the end",
-    "worst greedy": "greedy, worst checkpoint",
-    "worst readable": "with an answer, worst checkpoint",
-    "last drift": "drift of unrewarded tokens",
-}
-TEST = "test, mean of the columns"
-RATE_EXPLANATION = (
-    "Each row at every rate it was trained at, in multiples of the profile's learning rate, means over the training "
-    "seeds that pick a rate. "
-    "The rate marked with * has the highest accuracy over the second half of the run, which is that of the answers "
-    "sampled for training: no test problem decides. Greedy: the share of right answers to training problems that the "
-    "run does not train on, at the end and at the worst of a few checkpoints. With an answer: "
-    "the share of these responses in which one can be read. Drift: KL divergence from the base, a token, on tokens of "
-    "these answers that nobody rewarded; on all where the data does not say which. The last column picks nothing; "
-    "it is there for the rates that rows are compared at, over all seeds."
-)
 
 
 def build_table(
@@ -118,7 +68,7 @@ def build_table(
         rows=tuple(_row(row, source, cells, footnotes) for row in definition.rows),
         published=published_rows(published, printed, published_footnotes),
         comparisons=tuple(comparisons(source, measured, published_claims(published, printed.scores))),
-        grids=training_grids(definition.rows, runs),
+        grids=tuple(training_grids(definition.rows, runs)),
         notes=(*_notes(source, cells, ties), *notes),
         footnotes=footnotes.all(),
         published_footnotes=published_footnotes.all(),
@@ -229,46 +179,53 @@ def _engine(of_cell: Mapping[str, str]) -> str:
 # What the training runs say -------------------------------------------------------------------------------------------
 
 
-def training_grids(rows: Sequence[RowDefinition], runs: Mapping[str, Sequence[Run]]) -> tuple[Grid, ...]:
-    trained = [row for row in rows if row.recipe]
+class GridWords(Settings):
+    """How a report calls what training runs record, by the names of their summaries, and what it says of it."""
+
+    title: str
+    explanation: str
+    figures: dict[str, str]
+
+
+class TrainingGrids(Settings):
+    """The words of all grids about training runs."""
+
+    credit: GridWords
+    training: GridWords
+    rates: GridWords
+
+
+@cache
+def _words() -> TrainingGrids:
+    return read_settings(TEMPLATES / "training_grids.yaml", TrainingGrids)
+
+
+def training_grids(rows: Sequence[RowDefinition], runs: Mapping[str, Sequence[Run]]) -> list[Grid]:
+    trained = [row for row in rows if any(run.state == "done" for run in runs.get(row.id, ())) and row.recipe]
     credited = [row for row in trained if row.credit.rule != "uniform"]
-    tables = (
-        _grid("Where the credit went", CREDIT_FIGURES, CREDIT_EXPLANATION, credited, runs),
-        _grid("How the training went", TRAINING_FIGURES, TRAINING_EXPLANATION, trained, runs),
-    )
-    return tuple(table for table in tables if table is not None)
+    return [
+        grid
+        for words, of_grid in ((_words().credit, credited), (_words().training, trained))
+        for grid in _grid(words, [(row.label, _means(words, runs[row.id])) for row in of_grid])
+    ]
 
 
-def _grid(
-    title: str,
-    names: Mapping[str, str],
-    explanation: str,
-    rows: Iterable[RowDefinition],
-    runs: Mapping[str, Sequence[Run]],
-) -> Grid | None:
-    finished = {row.label: [run for run in runs.get(row.id, ()) if run.state == "done"] for row in rows}
-    means = {label: {name: _mean(of_row, name) for name in names} for label, of_row in finished.items() if of_row}
-    recorded = [name for name in names if any(of_row[name] is not None for of_row in means.values())]
-    if not recorded:
-        return None
-    lines = [(label, [of_row[name] for name in recorded]) for label, of_row in means.items()]
-    return _made(title, explanation, [names[name] for name in recorded], lines)
-
-
-def _made(
-    title: str, explanation: str, names: Iterable[str], lines: Iterable[tuple[str, Sequence[float | None]]]
-) -> Grid:
-    return Grid(title, explanation, tuple(names), tuple((label, tuple(map(_cell, values))) for label, values in lines))
+def _grid(words: GridWords, lines: Sequence[tuple[str, Mapping[str, float | None]]]) -> list[Grid]:
+    """The grid of the figures that any line has; none where no line has any."""
+    recorded = [name for name in words.figures if any(values.get(name) is not None for _, values in lines)]
+    rows = tuple((label, tuple(_cell(values.get(name)) for name in recorded)) for label, values in lines)
+    columns = tuple(words.figures[name] for name in recorded)
+    return [Grid(words.title, words.explanation, columns, rows)] if recorded else []
 
 
 def _cell(value: float | None) -> GridCell:
     return GridCell("–") if value is None else GridCell(f"{value:.3f}".replace("-", "−"), value)
 
 
-def _mean(runs: Sequence[Run], name: str) -> float | None:
-    values = [run.summary.get(name) for run in runs if run.state == "done"]
-    numbers = [float(value) for value in values if isinstance(value, (int, float))]
-    return mean(numbers) if numbers else None
+def _means(words: GridWords, runs: Sequence[Run]) -> dict[str, float | None]:
+    summaries = [run.summary for run in runs if run.state == "done"]
+    numbers = {name: [s[name] for s in summaries if isinstance(s.get(name), (int, float))] for name in words.figures}
+    return {name: mean(values) if values else None for name, values in numbers.items()}
 
 
 # Every learning rate --------------------------------------------------------------------------------------------------
@@ -289,16 +246,14 @@ def rate_note(definition: TableDefinition, rates: Mapping[str, float]) -> str:
 def rate_grids(plan: Plan, store: Store, chosen: Mapping[str, float]) -> list[Grid]:
     definition, runs = plan.definition.as_measured(plan.profile), runs_by_rate(plan, store, plan.rate_seeds)
     tests = {rate: _test_scores(plan, store, rate) for rate in sorted(definition.rates)}
-    lines: list[tuple[str, tuple[float | None, ...]]] = []
+    lines = []
     for row in definition.rows:
         of_row = runs.get(row.id, {})
         for rate in sorted(of_row) if len(of_row) > 1 else ():
-            values = (*(_mean(of_row[rate], name) for name in RATE_FIGURES), tests[rate].get(row.id))
+            values = _means(_words().rates, of_row[rate]) | {"test": tests[rate].get(row.id)}
             mark = "*" if chosen.get(row.id) == rate else ""
             lines.append((f"{definition.row_label(row.id)}, {rate_text(rate)}{mark}", values))
-    if not any(value is not None for _, values in lines for value in values):
-        return []
-    return [_made("Every learning rate", RATE_EXPLANATION, (*RATE_FIGURES.values(), TEST), lines)]
+    return _grid(_words().rates, lines)
 
 
 def _test_scores(plan: Plan, store: Store, rate: float) -> dict[str, float]:

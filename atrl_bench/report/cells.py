@@ -9,16 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
-import numpy as np
-
 from atrl_bench.evaluation.tasks import list_suites, scored
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import table_options
 from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
-from atrl_bench.report.table_model import SampleView, StateCounts, TableCell
-from atrl_bench.results.records import Problem, Sample
-from atrl_bench.results.score_array import STATES, ScoreArray
+from atrl_bench.report.table_model import StateCounts, TableCell
+from atrl_bench.results.records import Problem
+from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics.means import Difference, Estimate, SeedSpread, average_of, seed_spread
 from atrl_bench.results.statistics.metrics import (
     ScoredSamples,
@@ -193,7 +191,6 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
     answers: dict[str, dict[int, ScoreArray]] = defaultdict(dict)
     states: Counter[str] = Counter()
     skipped: dict[str, str] = {}
-    views: list[SampleView] = []
     num_expected: dict[str, int] = {}
     for position, cell in enumerate(stored):
         of_cell, task = source.store.scores(cell.key), cell.spec.get("task", tasks[0])
@@ -203,7 +200,6 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
         states.update({state.replace(" ", "_"): count for state, count in of_cell.states.items()})
         states.update(samples=of_cell.num_answers, truncated=cell.num_truncated)
         skipped |= source.store.skipped(cell.key)
-        views = views or sample_views(source.store, cell.key, of_cell)
     counted = TableCell(
         state="partial",
         num_expected=sum(num_expected.values()),
@@ -211,7 +207,6 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
         counts=StateCounts(**states, skipped=len(skipped)),
         skipped=tuple(sorted(skipped.items())),
         provenance=_provenance(stored),
-        samples=tuple(views),
     )
     return {task: answers[task] for task in tasks if task in answers}, counted
 
@@ -367,42 +362,3 @@ def _join(names: dict[Group, str], groups: Sequence[Group]) -> None:
     name = min([*before, ": ".join(groups[0])])
     for group in [*groups, *(group for group, known in names.items() if known in before)]:
         names[group] = name
-
-
-# The few answers of a cell that a table's own page shows --------------------------------------------------------------
-
-NUM_SAMPLES = 8  # shown per cell
-MAX_TEXT = 900  # characters of a question or response that a report shows; the store has all of it
-ORDER = ("wrong", "correct", "unparseable", "timed out", "judge failed", "ungraded")
-
-
-def sample_views(store: Store, key: str, answers: ScoreArray) -> list[SampleView]:
-    """A few answers of every state in turn, in the order of the problems: successes hide no failures."""
-    first_P = answers.states_PR[:, 0] if answers.num_answers else np.array([], dtype=np.int8)
-    queues = [np.flatnonzero(first_P == STATES.index(state))[:NUM_SAMPLES].tolist() for state in ORDER]
-    turns = [queue[i] for i in range(NUM_SAMPLES) for queue in queues if i < len(queue)][:NUM_SAMPLES]
-    problems = [answers.problems[p] for p in turns]
-    return [_view(sample) for sample in store.samples_of(key, problems) if sample.response.repeat == 0]
-
-
-def _view(sample: Sample) -> SampleView:
-    verdict = sample.verdict
-    return SampleView(
-        problem_id=sample.problem.problem_id,
-        repeat=sample.response.repeat,
-        question=_cut(sample.problem.question),
-        gold=_cut(sample.problem.gold.answer),
-        response=_cut(sample.response.text),
-        extracted=None if verdict is None or verdict.extracted is None else _cut(verdict.extracted),
-        state=sample.state,
-        grader=verdict.grader if verdict else "",
-        why=_cut(verdict.why) if verdict else "",
-        truncated=sample.response.truncated,
-    )
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MAX_TEXT:
-        return text
-    half = MAX_TEXT // 2
-    return f"{text[:half]} […{len(text) - 2 * half} characters…] {text[-half:]}"

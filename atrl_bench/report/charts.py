@@ -1,4 +1,4 @@
-"""The figures of a table: what its credit changes, its scores with their intervals, and the grids that are drawn.
+"""The figures of a table: what its credit changes, and the grids that are drawn.
 
 The first is what a table and the front page open with: a line for each pair of rows that differ in their credit alone.
 A dot is a training seed, the bar the 95 % interval, the grey ground what these problems and seeds could not have told
@@ -11,14 +11,12 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.escape import one_line
 from atrl_bench.experiments.definition import file_stem
 from atrl_bench.report.differences import anchor_contrasts, answer_of, contrasts, in_words
 from atrl_bench.report.drawing import (
-    BLUE,
     GREEN,
     GREY,
     INK,
@@ -35,7 +33,6 @@ from atrl_bench.report.drawing import (
 )
 from atrl_bench.report.table_model import Comparison, Grid, GridCell, Table
 from atrl_bench.results import numbers
-from atrl_bench.results.statistics.means import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +55,7 @@ class Drawing:
 
 
 def draw(table: Table) -> dict[str, Drawing]:
-    """The figures of a table by what they show: `answer`, `anchors`, `scores 1`, `grid 1` and so on.
+    """The figures of a table by what they show: `answer`, `anchors`, `grid 1` and so on.
 
     `anchors` is the answer without the rules that put no credit on anchors, where a table has such: the front page asks
     about the others.
@@ -70,7 +67,6 @@ def draw(table: Table) -> dict[str, Drawing]:
             made["answer"] = answer_figure(table, items)
         if 0 < len(of_anchors) < len(items):
             made["anchors"] = answer_figure(table, of_anchors)
-        made |= {f"scores {index + 1}": score_figure(table, index) for index in table.charted}
         for number, grid in enumerate(table.grids, start=1):
             if grid.is_drawn and any(math.isfinite(cell.value) for _, cells in grid.rows for cell in cells):
                 made[f"grid {number}"] = grid_figure(table, grid)
@@ -185,50 +181,14 @@ def _write(panel: Axes, y: float, right: float, above: float, text: str, *, star
 
 @dataclass(frozen=True)
 class Mark:
-    """A line of an interval chart; `heading` where it is only the name of those below."""
+    """A line of an interval chart."""
 
     label: str
-    middle: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    text: str = ""
-    colour: str = INK
-    heading: bool = False
-
-
-def score_figure(table: Table, index: int) -> FigureContent:
-    """One column of all rows; rows of one name stand under the headings of their groups.
-
-    A dashed line goes through each baseline's score, as long as the neighbouring rows that are set against it.
-    """
-    scored = table.scored(index)
-    has_namesakes = len({row.label for row, _ in scored}) < len(scored)
-    marks, places = list[Mark](), dict[str, tuple[int, float]]()
-    for group, members in groupby(scored, key=lambda one: one[0].group):
-        if has_namesakes and group:
-            marks.append(Mark(group, heading=True))
-        for row, score in members:
-            places[row.id] = len(marks), 100 * score.mean
-            low, high = (100 * end for end in _possible(score))
-            text = f"{numbers.percent(score.mean)} {numbers.error(score)}"
-            marks.append(Mark(row.label, 100 * score.mean, low, high, text, BLUE))
-    figure, panel = new_figure(8.4, 0.7 + 0.29 * len(marks))
-    _draw_marks(panel, marks)
-    for baseline, of_baseline in groupby((row for row, _ in scored), key=lambda row: row.baseline):
-        heights = [places[row.id][0] for row in of_baseline]
-        if baseline in places:
-            span = (heights[0] - 0.5, heights[-1] + 0.5)
-            panel.plot([places[baseline][1]] * 2, span, color=SOFT, linestyle=(0, (4, 4)), linewidth=1, zorder=1)
-    panel.set_xlabel("percent", color=SOFT, fontsize=9)
-    column = table.columns[index].text
-    description = f"{column} of each row in percent, with its 95 % interval: {_described(marks)}."
-    return FigureContent(f"{table.title}, {column}, {table.profile}", description, figure)
-
-
-def _possible(score: Estimate) -> tuple[float, float]:
-    """The interval, cut off where no score can be."""
-    low, high = score.interval()
-    return max(low, min(0.0, score.mean)), min(high, max(1.0, score.mean))
+    middle: float
+    low: float
+    high: float
+    text: str
+    colour: str
 
 
 def grid_figure(table: Table, grid: Grid) -> FigureContent:
@@ -273,9 +233,6 @@ def _draw_marks(panel: Axes, marks: Sequence[Mark]) -> None:
     panel.set_ylim(len(marks) - 0.4, -0.6)
     right = panel.get_xlim()[1]
     for y, mark in enumerate(marks):
-        if mark.heading:
-            panel.get_yticklabels()[y].set(fontstyle="italic", color=SOFT)
-            continue
         low = mark.low if math.isfinite(mark.low) else mark.middle
         high = mark.high if math.isfinite(mark.high) else right if math.isfinite(mark.low) else mark.middle
         panel.plot((low, high), (y, y), color=mark.colour)
@@ -284,4 +241,4 @@ def _draw_marks(panel: Axes, marks: Sequence[Mark]) -> None:
 
 
 def _described(marks: Sequence[Mark]) -> str:
-    return "; ".join(f"{mark.label} {mark.text}" for mark in marks if not mark.heading)
+    return "; ".join(f"{mark.label} {mark.text}" for mark in marks)

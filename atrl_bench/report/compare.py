@@ -22,8 +22,8 @@ from atrl_bench.models.local import model_ref
 from atrl_bench.printable import flat
 from atrl_bench.report.build import build_table, made_with
 from atrl_bench.report.cells import tasks_of
+from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Table
-from atrl_bench.results import numbers
 from atrl_bench.results.store import Cell, Store
 
 # What two cells of one task may differ in without a warning: which model, and how it is called.
@@ -157,19 +157,9 @@ def _verdict(table: Table, *, relies: bool) -> str:
     alone = relies and len(table.columns) == 3  # one task, with its pictures, without, and what they lose
     if cell.difference is None or (len(table.columns) > 1 and not (table.has_average or alone)):
         return ""
-    difference = cell.difference.estimate
-    low, high = difference.interval()
-    said = f"{numbers.signed(difference.mean)} points, 95 % interval "
-    said += f"{numbers.signed(max(low, -1.0))} to {numbers.signed(min(high, 1.0))}"
     where = "on average" if table.has_average else f"on {table.columns[0].label}"
-    if cell.is_significant:
-        better, worse = ("relies more on the picture", "relies less on it") if relies else ("is better", "is worse")
-        sentence = f"{ours.label} {better if difference.mean > 0 else worse} than {theirs.label} {where}: {said}."
-    else:
-        power = numbers.detectable(difference)
-        sentence = f"No difference that these problems could show {where}: {said}"
-        sentence += f"; {power}." if power else "."
-    return f"{sentence} These are two checkpoints: what other training seeds would give is not in it."
+    about = {"ours": ours.label, "theirs": theirs.label, "where": where, "cell": cell, "relies": relies}
+    return " ".join(lines_of("compared.txt.j2", **about))
 
 
 # Looking cells up -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Literal
 
-from atrl_bench.experiments.definition import AVERAGE, GroupDefinition, TableDefinition
+from atrl_bench.experiments.definition import AVERAGE, TableDefinition
 from atrl_bench.report.cells import (
     CellAt,
     MeasuredCells,
@@ -29,7 +29,6 @@ from atrl_bench.report.cells import (
 )
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Row, Table, TableCell, Tie
-from atrl_bench.results import numbers
 from atrl_bench.results.statistics.means import Difference, average_of, benjamini_hochberg
 from atrl_bench.results.store import Run
 
@@ -275,16 +274,8 @@ def answer_of(items: Sequence[Comparison]) -> Answer | None:
 
 
 def in_words(items: Sequence[Comparison]) -> str:
-    answer = answer_of(items)
-    assert answer is not None
-    sentences = []
-    for item in items:
-        low, high = map(numbers.signed, item.interval)
-        said = f"{item.row} minus {item.other}: {numbers.signed(item.estimate.mean)} points, "
-        said += f"95 % interval {low} to {high}"
-        said += "" if item.claimed is None else f"; the paper says {numbers.signed(item.claimed)}"
-        sentences.append(f"{said}.")
-    return " ".join([f"{answer.badge}. {answer.sentence}", *sentences])
+    lines = lines_of("differences_in_words.txt.j2", answer=answer_of(items), contrasts=items)
+    return " ".join(lines)
 
 
 def counted(table: Table) -> str:
@@ -308,13 +299,11 @@ def with_headroom(table: Table, definition: TableDefinition) -> Table:
     if not groups:
         return table
     best, equal = _by_row(table.comparisons), _by_row(table.equal_rate)
-    sentences, unranked = [], set[str]()
+    sentences, unranked = list[str](), set[str]()
     for group in groups:
         contrast = best.get(group.oracle or "")
-        if contrast is None:
-            sentences.append(f"{group.label}: the oracle has no numbers yet, and no rule is ranked.")
-        else:
-            sentences.append(_sentence(group, contrast, equal.get(group.oracle or "")))
+        about = {"group": group.label, "contrast": contrast, "equal": equal.get(group.oracle or "")}
+        sentences += lines_of("headroom.txt.j2", **about)
         if contrast is None or contrast.outcome != "gain":
             unranked |= {row.id for row in definition.rows if row.group == group.id}
     others = unranked.difference(group.oracle for group in groups if group.oracle)
@@ -330,27 +319,6 @@ def with_headroom(table: Table, definition: TableDefinition) -> Table:
 def _by_row(comparisons: tuple[Comparison, ...]) -> Mapping[str, Comparison]:
     # A row may be compared with several; the first is the one that its definition names.
     return {item.row_id: item for item in reversed(comparisons) if item.has_numbers}
-
-
-def _sentence(group: GroupDefinition, contrast: Comparison, equal: Comparison | None) -> str:
-    low, high = (numbers.signed(end) for end in contrast.interval)
-    said = f"{group.label}: headroom {numbers.signed(contrast.estimate.mean)} points, 95 % interval {low} to {high}"
-    if equal is not None:
-        said += f" ({numbers.signed(equal.estimate.mean)} at one learning rate for all{_while_training(equal)})"
-    if contrast.outcome == "gain":
-        return f"{said}. This world can rank rules."
-    if contrast.outcome == "unfinished":
-        return f"{said}, not finished: no rule is ranked yet."
-    if contrast.outcome == "loss":
-        return f"{said}: the oracle loses. This world cannot rank rules."
-    power = "" if contrast.detectable is None else f"; {numbers.percent(contrast.detectable)} could be detected"
-    return f"{said}{power}. This world cannot rank rules."
-
-
-def _while_training(equal: Comparison) -> str:
-    if equal.training is None or (over_seeds := equal.training.half_width()) is None:
-        return ""
-    return f", {numbers.signed(equal.training.mean)} ±{numbers.percent(over_seeds)} while training"
 
 
 def _unranked_row(row: Row) -> Row:

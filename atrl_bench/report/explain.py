@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, table_options
-from atrl_bench.experiments.progress import duration
 from atrl_bench.models.templates import TEMPLATES, choose_template
-from atrl_bench.printable import Block, Command, Record, Rows, flat
+from atrl_bench.printable import Block, Command, Record, blocks_of
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Column, Table, TableCell
 from atrl_bench.report.table_run import read_table
-from atrl_bench.results import numbers
 from atrl_bench.results.store import Cell, Run, Store
 from atrl_bench.training.describe import differences
 from atrl_bench.training.recipe import load_recipe
 
-Pairs = Iterable[tuple[str, Any]]  # a name and its value, a line each
 NOT_PRINTED = "the paper prints no such number"
 CORRECTION = "Benjamini–Hochberg over all differences of the table"
 
@@ -51,7 +48,7 @@ class Explanation(Record):
             "column": self.column.id,
             "profile": self.plan.profile.name,
             "folder": str(self.plan.run_dir.root),
-            "cell": plain(asdict(replace(self.cell, samples=(), provenance=(), command=""))),
+            "cell": plain(replace(self.cell, provenance=(), command="")),
             "how": self.how,
             "against": self.against,
             "published": self._published(),
@@ -64,20 +61,20 @@ class Explanation(Record):
         }
 
     def blocks(self) -> Iterable[Block]:
-        yield f"{self.table.id}, row {self.row.id}, column {self.column.id} (profile {self.plan.profile.name})"
-        parts = {"number": "The number", "difference": "Against the baseline", "published": "The paper"}
-        for part, title in parts.items():
-            yield from _section(title, self._told(part))
-        yield from _section("The row", _set_pairs(_row_settings(self.row, self.plan)))
-        for run in self.training:
-            yield from _section(f"Training, seed {run.spec.get('seed')}", _training_pairs(run))
-        for column, cells in self.evaluation.items():
-            for cell in cells:
-                yield from _section(f"Evaluation on {column}", _set_pairs(_evaluation(cell)))
-        if any(self.prompts.values()):
-            pairs = [(f"{count} problems", template) for template, count in self.prompts.items()]
-            yield from _section("Prompts, drawn by problem", pairs)
-        yield from _section("Files", [(path,) for path in self.files])
+        of = self.document()
+        yield f"{of['table']}, row {of['row']}, column {of['column']} (profile {of['profile']})"
+        parts: dict[str, Any] = {"The number": self._told("number"), "Against the baseline": self._told("difference")}
+        parts |= {"The paper": of["published"], "The row": of["row_settings"]}
+        parts |= {f"Training, seed {run['seed']}": run for run in of["training"]}
+        for column, cells in of["evaluation"].items():
+            parts |= {f"Evaluation on {column}, cell {cell['cell']}": cell for cell in cells}
+        drawn = [f"{count} problems: {template}" for template, count in self.prompts.items()]
+        parts |= {"Prompts, drawn by problem": drawn if any(self.prompts.values()) else [], "Files": self.files}
+        for title, part in parts.items():
+            if part:
+                yield ""
+                yield title
+                yield from blocks_of(part)
         if self.commands:
             yield ""
             yield "Again"
@@ -89,26 +86,13 @@ class Explanation(Record):
 
     @property
     def how(self) -> str:
-        estimate = self.cell.estimate
-        if estimate is None:
-            return ""
-        if len(self.evaluation) > 1:
-            names = ", ".join(self.evaluation)
-            return f"unweighted mean of {names}; their errors added, with what the problems in common share"
-        if estimate.stderr == 0:
-            return "every problem scored the same: one-sided interval from the number of groups"
-        error = numbers.percent(estimate.stderr, 2)
-        return (
-            f"mean over problems of the mean over repeats; standard error {error} clustered by problem group, "
-            f"Wilson's interval with Student's t at {estimate.degrees:.0f} degrees of freedom"
-        )
+        return " ".join(lines_of("explain_how.txt.j2", estimate=self.cell.estimate, columns=list(self.evaluation)))
 
-    def _told(self, part: str) -> Pairs:
-        """Yield what a template says of a part of the number: a name, a colon and the rest, a line each."""
+    def _told(self, part: str) -> dict[str, str]:
+        """What a template says of a part of the number: a name, a colon and the rest, a line each."""
         about = {"cell": self.cell, "column": self.column, "how": self.how, "against": self.against}
-        for line in lines_of(f"explain_{part}.txt.j2", **about, correction=CORRECTION, published=self._published()):
-            name, _, value = line.partition(": ")
-            yield name, value
+        lines = lines_of(f"explain_{part}.txt.j2", **about, correction=CORRECTION)
+        return dict(line.split(": ", 1) for line in lines)
 
     def _published(self) -> dict[str, Any]:
         scores = next((item.scores for item in self.table.published if item.id == self.row.id), None)
@@ -229,35 +213,3 @@ def _prompts(store: Store, cells: Sequence[Cell]) -> dict[str, int]:
         seed = int(cell.spec.get("run_seed", 0))
         used.update(choose_template(seed, problem.problem_id) for problem in store.problems(cell.key))
     return {text: used[number] for number, text in enumerate(TEMPLATES)}
-
-
-# In words -------------------------------------------------------------------------------------------------------------
-
-
-def _section(title: str, cells: Iterable[tuple[Any, ...]]) -> Iterable[Block]:
-    rows = [tuple(map(str, row)) for row in cells]
-    if rows:
-        yield ""
-        yield title
-        yield Rows(rows)
-
-
-def _training_pairs(run: Run) -> Pairs:
-    for name, value in _training(run).items():
-        if name == "seconds" and value is not None:
-            yield "time", duration(value)
-        elif name == "summary":
-            yield "figures", _joined({key: f"{n:.4g}" if isinstance(n, float) else n for key, n in value.items()})
-        elif name != "seed":
-            yield from _set_pairs({name: value})
-
-
-def _set_pairs(values: Mapping[str, Any]) -> Pairs:
-    for name, value in values.items():
-        text = _joined(value) if isinstance(value, Mapping) else value
-        if text not in (None, "", [], ()):
-            yield name, text
-
-
-def _joined(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in flat(values).items() if value not in (None, "", [], ()))

@@ -126,18 +126,15 @@ def _shows(definition: TableDefinition, table: Table) -> str:
 
 
 def _figures(run_dir: RunDir) -> Iterable[dict[str, str]]:
-    for folder, address in ((run_dir.reports / "figures", "figures/"), (run_dir.root / "figures", "../figures/")):
-        for path in sorted(folder.rglob("*.svg")):
-            below = path.relative_to(folder)
-            words = " ".join(re.split(r"[-_/]+", str(below.with_suffix(""))))
-            data = path.with_suffix(".csv")
-            text = path.read_text(encoding="utf-8", errors="replace")
-            yield {
-                "title": _inside(text, "title") or words.capitalize(),
-                "description": _inside(text, "desc"),
-                "address": address + quote(str(below)),
-                "data": address + quote(str(below.with_suffix(".csv"))) if data.is_file() else "",
-            }
+    for path in sorted((run_dir.reports / "figures").rglob("*.svg")):
+        below, data = path.relative_to(run_dir.reports), path.with_suffix(".csv")
+        text = path.read_text(encoding="utf-8", errors="replace")
+        yield {
+            "title": _inside(text, "title") or path.stem,
+            "description": _inside(text, "desc"),
+            "address": quote(str(below)),
+            "data": quote(str(below.with_suffix(".csv"))) if data.is_file() else "",
+        }
 
 
 def _inside(svg: str, tag: str) -> str:

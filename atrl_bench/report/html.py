@@ -36,7 +36,6 @@ def render_html(
         groups=by_group(table.rows),
         published_groups=by_group(table.published),
         drawings=draw(table) if drawings is None else drawings,
-        dashed=[names[row] for row in table.dashed],
     )
 
 

@@ -20,22 +20,6 @@ Outcome = Literal["gain", "loss", "unclear", "one seed", "unfinished"]  # of a c
 
 
 @dataclass(frozen=True)
-class SampleView:
-    """One answer, as a reader of the report sees it; `question` is what was asked, with its choices."""
-
-    problem_id: str
-    repeat: int
-    question: str
-    gold: str
-    response: str
-    extracted: str | None
-    state: str
-    grader: str
-    why: str
-    truncated: bool
-
-
-@dataclass(frozen=True)
 class StateCounts:
     """How the samples of a cell ended: the five states, and what is not a verdict."""
 
@@ -73,7 +57,6 @@ class TableCell:
     counts: StateCounts = StateCounts()
     skipped: tuple[tuple[str, str], ...] = ()
     provenance: tuple[tuple[str, str], ...] = ()
-    samples: tuple[SampleView, ...] = ()
 
     @property
     def is_final(self) -> bool:
@@ -320,22 +303,6 @@ class Table:
     equal_rate: tuple[Comparison, ...] = ()  # where `comparisons` are between each row's best rate: at the profile's
     says: str = ""  # the answer of a table that has no comparisons of credit
 
-    def scored(self, index: int) -> list[tuple[Row, Estimate]]:
-        scores = [(row, row.cells[index].estimate) for row in self.rows]
-        return [(row, score) for row, score in scores if score is not None and not math.isnan(score.stderr)]
-
-    @property
-    def charted(self) -> list[int]:
-        """The columns that are drawn: the averages, or each column where there are none and few columns."""
-        last = len(self.columns) - 1
-        columns = [last] if self.has_average else list(range(last + 1)) if last < MAX_CHARTS else []
-        return [index for index in columns if len(self.scored(index)) > 1]
-
-    @property
-    def dashed(self) -> list[str]:
-        scored = [{row.id: row.baseline for row, _ in self.scored(index)} for index in self.charted]
-        return list(dict.fromkeys(baseline for rows in scored for baseline in rows.values() if baseline in rows))
-
     @property
     def warning(self) -> str:
         if self.is_comparable:
@@ -349,7 +316,6 @@ class Table:
         )
 
 
-MAX_CHARTS = 3  # of scores, where a table has no average; more are drawn nowhere
 SIGNIFICANCE = 0.05  # false discovery rate of a page
 
 

@@ -76,15 +76,8 @@ def render(
         if with_credit:
             _shade_changes(plan, store, keys)
         shades = remembered_shades(run_dir)
-        answers = AnswerSource(
-            store,
-            keys,
-            run_dir.data_dir,
-            plan.definition.baseline,
-            shades,
-            max_problems,
-            has_known_anchors=plan.profile.generated_data,
-        )
+        known = plan.profile.generated_data
+        answers = AnswerSource(store, keys, run_dir.data_dir, shades, max_problems, has_known_anchors=known)
         drawings = draw(table) if drawings is None else drawings
         files = write_report(table, run_dir.reports, answers, drawings)
         figures = [{"name": one.file, "shows": shows, "described": one.description} for shows, one in drawings.items()]

@@ -106,7 +106,7 @@ def _number(value: float | None, scale: int = 100) -> float | None:
 
 
 def render_json(table: Table) -> str:
-    """Everything the report knows, samples included; scores are shares, published ones percent.
+    """Everything the report knows; scores are shares, published ones percent.
 
     A published number has the digits that were printed, 63.80, so that `table_from_json` gives the same table again.
     """

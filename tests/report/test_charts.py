@@ -11,12 +11,11 @@ import pytest
 from matplotlib.colors import to_hex
 from table_fixtures import poisoned
 
-from atrl_bench.report.charts import answer_figure, draw, grid_figure, score_figure
+from atrl_bench.report.charts import answer_figure, draw, grid_figure
 from atrl_bench.report.differences import contrasts
 from atrl_bench.report.drawing import DARK, GREEN, GREY, INK, figure_style
 from atrl_bench.report.html import render_html
-from atrl_bench.report.table_model import Grid, GridCell, TableCell
-from atrl_bench.results.statistics.means import Estimate
+from atrl_bench.report.table_model import Grid, GridCell
 
 SVG = "{http://www.w3.org/2000/svg}"
 GRID = Grid(
@@ -45,9 +44,9 @@ def panels_of(make, *arguments):
     return content.figure.axes
 
 
-def test_a_table_has_a_figure_of_its_answer_its_averages_and_each_grid_that_is_to_be_drawn(table, drawn):
-    assert list(drawn) == ["answer", "scores 6", "grid 3"]
-    assert [one.file for one in drawn.values()] == ["main_7b.svg", "main_7b_scores6.svg", "main_7b_grid3.svg"]
+def test_a_table_has_a_figure_of_its_answer_and_each_grid_that_is_to_be_drawn(table, drawn):
+    assert list(drawn) == ["answer", "grid 3"]
+    assert [one.file for one in drawn.values()] == ["main_7b.svg", "main_7b_grid3.svg"]
 
 
 def test_rules_that_put_no_credit_on_anchors_are_left_out_of_a_figure_of_their_own(table):
@@ -97,34 +96,14 @@ def test_the_papers_claims_stand_in_a_panel_of_their_own(table):
     assert len(panels_of(answer_figure, table, [replace(items[0], claim=None)])) == 1
 
 
-def cell(share):
-    return TableCell("measured", estimate=Estimate(share, 0.01, 9, 10, 10), num_expected=10)
-
-
-def test_each_groups_baseline_is_a_dashed_line_beside_its_own_rows_only(table):
-    [zero_shot, grpo], shares = table.rows[:2], (0.2, 0.3, 0.4, 0.6)
-    rows = [
-        replace(row, id=f"{row.id}_{group}", group=group, baseline=f"zero_shot_{group}", cells=(cell(share),))
-        for (group, row), share in zip(product(("7B", "3B"), (zero_shot, grpo)), shares, strict=True)
-    ]
-    small = replace(table, rows=tuple(rows), columns=table.columns[:1], has_average=False, baseline="Zero-shot, 7B")
-    [panel] = panels_of(score_figure, small, 0)
-    # Rows that are called the same stand below the names of their groups, lines 0 and 3.
-    names = [label.get_text() for label in panel.get_yticklabels()]
-    assert names == ["7B", "mini: Zero-shot", "mini: GRPO", "3B", "mini: Zero-shot", "mini: GRPO"]
-    dashed = [line for line in panel.lines if line.is_dashed()]
-    assert [list(line.get_xdata()) for line in dashed] == [[20, 20], [40, 40]]
-    assert [list(line.get_ydata()) for line in dashed] == [[0.5, 2.5], [3.5, 5.5]]
-    html = render_html(small)
-    assert "Dashed: mini: Zero-shot, 7B; mini: Zero-shot, 3B." in html
+def test_rows_of_one_name_are_named_with_their_groups(table):
+    [zero_shot, grpo] = table.rows[:2]
+    rows = tuple(
+        replace(row, id=f"{row.id}_{group}", group=group, baseline=f"zero_shot_{group}")
+        for group, row in product(("7B", "3B"), (zero_shot, grpo))
+    )
+    html = render_html(replace(table, rows=rows, baseline="Zero-shot, 7B"))
     assert "points against mini: Zero-shot, 7B or, in its group, mini: Zero-shot, 3B)" in html
-
-
-def test_no_dashed_line_is_spoken_of_where_the_baseline_has_no_score(table):
-    rows = tuple(replace(row, cells=(cell(0.5),)) for row in table.rows[1:3])
-    small = replace(table, rows=rows, columns=table.columns[:1], has_average=False)
-    assert small.charted == [0]
-    assert "Dashed" not in render_html(small)
 
 
 def test_a_ratio_is_drawn_as_far_above_one_as_its_inverse_is_below_and_without_an_end_to_the_edge(table):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import pytest
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
 from atrl_bench.report.drawing import figure_csv
-from atrl_bench.report.figures.anchors import csv_row, read_scores
+from atrl_bench.report.figures.anchors import read_scores
 from atrl_bench.report.front_page import Finding, findings
 from atrl_bench.report.table_model import Comparison, Row, Table
 from atrl_bench.results.statistics.means import Difference, Estimate, SeedSpread
@@ -137,7 +137,7 @@ def anchors() -> list[AnchorScore]:
 def test_the_scores_of_a_drawn_figure_are_read_back_and_none_of_one_that_was_cut_off(tmp_path):
     path = tmp_path / "anchors.csv"
     assert read_scores(path) == []
-    path.write_text(figure_csv([csv_row(score) for score in anchors()]))
+    path.write_text(figure_csv(list(map(asdict, anchors()))))
     assert read_scores(path) == anchors()
     path.write_text(path.read_text()[:-12])
     assert read_scores(path) == []

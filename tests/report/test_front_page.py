@@ -115,7 +115,7 @@ def test_the_same_folder_gives_the_same_bytes(make_report, tmp_path):
     one, two = (make_report(tmp_path / name) for name in "ab")
     files = sorted(path.relative_to(one.reports) for path in one.reports.rglob("*") if path.is_file())
     assert files == sorted(path.relative_to(two.reports) for path in two.reports.rglob("*") if path.is_file())
-    # The table as HTML, Markdown, CSV, JSON and two figures, six floats of LaTeX and all in one, the index, six cells.
-    assert len(files) == 6 + 7 + 1 + 6
+    # The table as HTML, Markdown, CSV, JSON and a figure, six floats of LaTeX and all in one, the index, six cells.
+    assert len(files) == 5 + 7 + 1 + 6
     for name in files:
         assert (one.reports / name).read_bytes() == (two.reports / name).read_bytes(), name

@@ -96,13 +96,7 @@ class Contamination(Record):
         )
 
 
-def overlap(
-    train: str,
-    tasks: Sequence[str],
-    run_dir: RunDir,
-    *,
-    on_progress: Callable[[int], None] | None = None,
-) -> Contamination:
+def overlap(train: str, tasks: Sequence[str], run_dir: RunDir) -> Contamination:
     """Of each task how many of its problems are in `train`, in which way, and the pairs.
 
     `train` is a training set, or another task: benchmarks are made from one another. It is read once, whatever the
@@ -122,8 +116,6 @@ def overlap(
             num_read, num_unreadable = num_read + 1, num_unreadable + unreadable
             for tally in tallies.values():
                 tally.add(item)
-            if on_progress is not None and num_read % IN_FLIGHT == 0:
-                on_progress(num_read)
     counts = tuple(
         TaskContamination(
             train=train,

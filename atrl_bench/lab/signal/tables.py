@@ -23,6 +23,17 @@ class SignalSizes(Settings):
     held_out: int = Field(ge=0, description="problems that one step is tried on")
 
 
+class SignalGrid(Settings):
+    """One of the grids of a table: a number of each rule at each base."""
+
+    title: str
+    explanation: str
+    shows: Literal["efficiency", "efficiency_scaled", "over_uniform", "reliability", "anchor_auc", "top_share"]
+    neutral: float | None = Field(None, description="the number that says there is no difference")
+    is_drawn: bool = False
+    is_ratio: bool = False
+
+
 class SignalTable(Settings):
     """One table of signals, complete."""
 
@@ -30,7 +41,8 @@ class SignalTable(Settings):
     title: str = Field(description="one line, for lists and headings")
     caption: str = Field(description="what the numbers are")
     label: str = Field(description="the LaTeX label")
-    shows: Literal["efficiency", "reliability"] = Field(description="with efficiency, one-step gain too")
+    grids: tuple[SignalGrid, ...] = Field(min_length=1, description="the first is what the answer is about")
+    says: str = Field(description="how the answer begins")
     recipe: str = Field(description="whose loss")
     rules: tuple[str, ...] = Field(min_length=1, description="credit rules; uniform credit is measured with them")
     worlds: tuple[str, ...] = Field(min_length=1, description="worlds, of which every base is a column")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
@@ -26,16 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_PROBLEMS = 60  # more would change no digit that is printed
-CSV_FIELDS = {  # of the CSV, each with the field of a score
-    "part": "part",
-    "preset": "preset",
-    "setting": "setting",
-    "rows": "reading",
-    "bias_corrected": "corrected",
-    "mean_auc": "mean",
-    "standard_error": "standard_error",
-    "num_problems": "num_problems",
-}
 LINES = [("predicting", True), ("predicting", False), ("own", True), ("own", False)]
 
 
@@ -72,24 +63,16 @@ def picture(scores: Sequence[AnchorScore], model: str) -> FigureContent:
         "0.5 is chance."
     )
     return FigureContent(
-        "Which reading of the paper finds the true anchors", description, figure, [csv_row(score) for score in scores]
+        "Which reading of the paper finds the true anchors", description, figure, list(map(asdict, scores))
     )
 
 
-def csv_row(score: AnchorScore) -> dict[str, Any]:
-    return {name: int(v) if isinstance(v := getattr(score, of), bool) else v for name, of in CSV_FIELDS.items()}
-
-
 def read_scores(path: Path) -> list[AnchorScore]:
-    """The scores behind a figure that was drawn before; none where it was not, or its CSV was cut off."""
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    """What this figure's CSV says; nothing where it was not drawn, or is damaged."""
     try:
-        scores = [{field: row[name] for name, field in CSV_FIELDS.items()} for row in rows]
-        return TypeAdapter(list[AnchorScore]).validate_python(scores)
-    except (KeyError, ValueError):
+        with path.open(encoding="utf-8", newline="") as file:
+            return TypeAdapter(list[AnchorScore]).validate_python(list(csv.DictReader(file)))
+    except (OSError, ValueError):
         return []
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from atrl_bench.cli import app
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.efficiency import Efficiency
-from atrl_bench.lab.signal.page import plan_signals, render_signals, signal_table
+from atrl_bench.lab.signal.page import price_of_signals, render_signals, signal_table
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.lab.signal.stored import signal_columns, signal_spec
 from atrl_bench.lab.signal.tables import load_signal_table
@@ -79,7 +79,7 @@ def test_the_reliability_is_read_from_the_same_measurements(run_dir):
     page = signal_table(load_signal_table("reliability"), run_dir)
     assert cells_of(page, 0, "strategy: mini")["atrl"].text == "0.70 [0.60, 0.80]"
     assert cells_of(page, 1, "strategy: mini")["atrl"].verdict == "up"
-    assert plan_signals("reliability", run_dir).columns[0][1] == "done"
+    assert price_of_signals("reliability", run_dir).costs[0].state == "done"
 
 
 def test_every_rule_with_a_number_is_drawn_and_said_to_those_who_do_not_see_it(run_dir):

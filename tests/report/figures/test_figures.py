@@ -194,7 +194,7 @@ def test_a_benchmark_that_nobody_answered_has_an_empty_panel_without_a_legend(dr
 
 def test_the_settings_of_a_credit_stand_in_the_order_of_their_score(drawn):
     files = drawn(anchors.picture, SCORES, "mini")
-    credit = [(r["preset"], r["mean_auc"]) for r in files.rows if r["part"] == CREDIT]
+    credit = [(r["preset"], r["mean"]) for r in files.rows if r["part"] == CREDIT]
     assert credit == [("literal", "0.6"), ("default", "0.7")]
 
 
