@@ -36,7 +36,7 @@ class Command:
     is_next: bool = True
 
 
-EMPTY = (None, "", [], {})  # values that a person is not shown
+EMPTY: tuple[Any, ...] = (None, "", [], {})  # values that a person is not shown
 Block = str | Rows | Command  # a text is a paragraph; an empty one is an empty line
 
 

@@ -1,8 +1,8 @@
 """The figures of a table: what its credit changes, and the grids that are drawn.
 
 The first is what a table and the front page open with: a line for each pair of rows that differ in their credit alone.
-A dot is a training seed, the bar the 95 % interval, the grey ground what these problems and seeds could not have told
-from zero. The paper's claims stand in a panel of their own, hollow: they were not measured here.
+A dot is a training seed, the bar the 95 % interval, the grey ground the differences too small to detect with these
+problems and seeds. The paper's claims stand in a panel of their own, hollow: they were not measured here.
 """
 
 from __future__ import annotations

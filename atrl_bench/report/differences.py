@@ -1,7 +1,7 @@
 """Differences between the rows of a table: against the baseline, of the best from the others, and by credit alone.
 
 What the last say together is the answer of the table: a badge and a sentence. And its headroom is what the rule adds
-that knows where credit belongs. Where that cannot be told from zero, no other rule can be told from uniform credit for
+that knows where credit belongs. Where that is not clearly different from zero, no other rule beats uniform credit for
 the right reason: the world ranks none, and no difference of its rows is called clear.
 """
 
@@ -217,7 +217,7 @@ def _seed_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> lis
 
 
 def _training_accuracy(runs: Iterable[Run]) -> dict[int, float]:
-    """The accuracy over the whole training by seed: who learns faster is ahead there at any end."""
+    """The accuracy over the whole training by seed: it measures learning speed, not the final score."""
     return {run.spec.get("seed", 0): run.summary["accuracy"] for run in runs if "accuracy" in run.summary}
 
 

@@ -170,7 +170,7 @@ class Comparison:
     scores: tuple[float, float] | None = None
     by_seed: tuple[float, ...] = ()
     claim: Decimal | None = None
-    is_ranked: bool = True  # false where the group's oracle gains nothing that could be told from zero
+    is_ranked: bool = True  # false where the gain of the group's oracle is not clearly different from zero
 
     @property
     def has_numbers(self) -> bool:

@@ -58,7 +58,7 @@ class Efficiency:
 
 
 def efficiencies(moments: Moments, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> list[Efficiency]:
-    """The efficiency of each rule; NaN where the batch's own signal was not told from zero."""
+    """The efficiency of each rule; NaN where the batch's own signal is not clearly positive."""
     rng = np.random.default_rng(seed)
     num_blocks = len(moments.prompts_K)
     factors_R = factors(moments, np.ones(num_blocks))

@@ -127,7 +127,7 @@ def _cell(rule: str, grid: SignalGrid, column: SignalColumn, signal: Signal | No
 
 def _efficiency(efficiency: Efficiency) -> GridCell:
     if math.isnan(efficiency.factor):
-        return GridCell("–", reason="The signal of the batch was not told from zero.")
+        return GridCell("–", reason="The signal of the batch is not clearly different from zero.")
     high = math.inf if math.isnan(efficiency.high) else efficiency.high  # which JSON has no word for
     text = f"{efficiency.factor:.2f} [{efficiency.low:.2f}, {high:.2f}]".replace("inf", "∞")
     return GridCell(text, efficiency.factor, efficiency.low, high)
@@ -169,7 +169,7 @@ def _answer(table: SignalTable, grids: Sequence[Grid]) -> str:
     if parts:
         return f"{table.says} {' '.join(parts)}"
     if any(cell.seen for _, cells in grids[-1].rows for cell in cells):
-        return "The signal of these batches was not told from zero, and no rule from another."
+        return "The signal of these batches is not clearly different from zero, and no rule from another."
     return "Nothing is measured here yet."
 
 
