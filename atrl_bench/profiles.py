@@ -6,6 +6,7 @@ The numbers live in `recipes/profiles/<name>.yaml`, one file a profile.
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.resources import folder
-from atrl_bench.settings import MAX_BASES, Settings, merged, read_mapping, read_settings
+from atrl_bench.settings import MAX_BASES, Settings, merged, read_mapping, read_settings, text_of
 
 
 class TrainingSizes(Settings):
@@ -75,6 +76,32 @@ class EvaluationSizes(Settings):
     num_frames: int = Field(gt=0, multiple_of=2, description="frames of a video, evenly spaced; two make one step")
     video_max_pixels: int = Field(gt=0, description="larger frames of a video are reduced to this")
     dtype: str = Field(description="parameter and compute type: float32 or bfloat16")
+    top_k: int | None = Field(None, gt=0, description="so many of the likeliest tokens are drawn from; null: all")
+    template: str | None = Field(
+        None,
+        description="the words around a question: a template's name, or a file or text with {question}; null: one of "
+        "ours, drawn for each problem",
+    )
+    system: str | None = Field(None, description="the system prompt, or a file with it; null: the chat template's own")
+
+    @field_validator("template", "system")
+    @classmethod
+    def _contents(cls, value: str | None) -> str | None:
+        return None if value is None else text_of(value)
+
+
+# Sizes of an evaluation that are younger than stored pages, which say nothing of them where they are unset.
+YOUNGER_SIZES = ("top_k", "template", "system")
+# Those that an option names.
+ANSWERING_OPTIONS = {
+    "temperature": "--temperature",
+    "top_p": "--top-p",
+    "top_k": "--top-k",
+    "max_new_tokens": "--max-tokens",
+    "num_repeats": "--repeats",
+    "template": "--template",
+    "system": "--system",
+}
 
 
 class Rollouts(Settings):
@@ -126,6 +153,7 @@ class Profile(Settings):
     rollouts: Rollouts = Rollouts()
     _path: Path | None = PrivateAttr(default=None)
     _sampled_by: str | None = PrivateAttr(default=None)
+    _asked: dict[str, float | str] = PrivateAttr(default_factory=dict)
 
     @property
     def option(self) -> str:
@@ -134,8 +162,15 @@ class Profile(Settings):
 
     @property
     def training_option(self) -> str:
-        """The same for a command that trains or names trainings, with what samples for them."""
-        return self.option if self._sampled_by is None else f"{self.option} --rollouts {self._sampled_by}"
+        """The same for a command that trains, evaluates, or names either, with what options say of both."""
+        rollouts = [] if self._sampled_by is None else [f"--rollouts {self._sampled_by}"]
+        answers = [f"{ANSWERING_OPTIONS[name]} {shlex.quote(str(value))}" for name, value in self._asked.items()]
+        return " ".join([self.option, *rollouts, *answers])
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The sizes of an evaluation that an option names."""
+        return {name: getattr(self.evaluation, name) for name in self._asked}
 
     @property
     def names_sampler(self) -> bool:
@@ -149,16 +184,20 @@ class Profile(Settings):
         profile._sampled_by = option
         return profile
 
-    def answering(self, **sizes: float | None) -> Profile:
+    def answering(self, **sizes: float | str | None) -> Profile:
         """This profile with those sizes of an evaluation that an option names; None leaves the profile's own."""
         named = {name: value for name, value in sizes.items() if value is not None}
         evaluation = EvaluationSizes.model_validate(self.evaluation.model_dump() | named)
-        return self.model_copy(update={"evaluation": evaluation})
+        profile = self.model_copy(update={"evaluation": evaluation})
+        profile._asked = self._asked | named
+        return profile
 
     def settings(self) -> dict[str, Any]:
         """What a report shows of it: without rollouts where they are made as usual."""
         unusual = self.rollouts != Rollouts()
-        return self.model_dump(exclude={"name", "title"} | (set() if unusual else {"rollouts"}))
+        unset = {name for name in YOUNGER_SIZES if getattr(self.evaluation, name) is None}
+        hidden: dict[str, Any] = {"name": True, "title": True, "evaluation": unset}
+        return self.model_dump(exclude=hidden | ({} if unusual else {"rollouts": True}))
 
     @field_validator("supervised")
     @classmethod

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from atrl_bench.errors import InvalidFileError
 
 MAX_BASES = 8  # a chain of files that start from one another and is longer is a circle
+MAX_NAME = 250  # characters of a path; what is longer is a text
 MAX_CHARS = 10_000  # libyaml's half of the reader recurses in C: a file of nothing but brackets would end the process
 
 
@@ -55,6 +56,17 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise InvalidFileError(f"{path} is not a YAML mapping.", next_step=f"edit {path}")
     return content
+
+
+def text_of(value: str) -> str:
+    """What a setting says: the contents of the file that it names, else itself."""
+    path = Path(value)
+    if len(value) > MAX_NAME or not path.is_file():
+        return value
+    try:
+        return path.read_text(encoding="utf-8").rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidFileError(f"{path} cannot be read.", why=str(error), next_step=f"edit {path}") from None
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

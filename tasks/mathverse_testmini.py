@@ -77,4 +77,4 @@ doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, g
 
 def doc_to_text_alone(row: Row, settings: Mapping[str, Any] | None = None) -> str:
     """Return the prompt of a Text Only row: the other two templates send the reader to an image."""
-    return render(question(row), 0)
+    return render(question(row), (settings or {}).get("template") or 0)

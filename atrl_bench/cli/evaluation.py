@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from typer import Argument, BadParameter, Option, echo
 
 from atrl_bench.cli.options import (
+    ANSWERING,
     PAPERS_JUDGE,
     JudgeModel,
     Options,
@@ -22,7 +22,7 @@ from atrl_bench.cli.printing import show
 from atrl_bench.cli.start import starts_here
 
 TASKS = "tasks of `atrl-bench list tasks`, separated by commas"
-EVALUATE = ("profile", "seed", "out", "data_dir", "gpus", "processes", "on", "serve")
+EVALUATE = (*ANSWERING, "profile", "seed", "out", "data_dir", "gpus", "processes", "on", "serve")
 
 
 @with_options("profile", "out", "as_json")
@@ -63,14 +63,8 @@ def evaluate(
     options: Options,
     model: Annotated[str, Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
     tasks: Annotated[str, Option(help=TASKS, autocompletion=complete_tasks)],
-    repeats: Annotated[int | None, Option(min=1, help="N of Mean@N; default: the profile's")] = None,
     limit: Annotated[int | None, Option(min=1, help="only the first problems of each task")] = None,
     frames: Annotated[int | None, Option(min=2, help="frames of a video; the paper: 16, 32, 64")] = None,
-    temperature: Annotated[float | None, Option(min=0, help="0 is greedy; default: the profile's")] = None,
-    top_p: Annotated[float | None, Option(min=0.001, max=1, help="nucleus; default: the profile's")] = None,
-    max_tokens: Annotated[
-        int | None, Option(min=1, help="an answer is cut here, or at a task's own minimum; default: the profile's")
-    ] = None,
     image: Annotated[
         str | None, Option(help="withhold the pictures: none, blank, noise, shuffled, blur:SIGMA, frozen, reordered")
     ] = None,
@@ -107,12 +101,10 @@ def evaluate(
             )
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
     quiet = options.as_json or not launched().is_main
-    choice = EvaluationOptions(repeats, limit, frames, judge, endpoint, options.seed, image)
+    choice = EvaluationOptions(None, limit, frames, judge, endpoint, options.seed, image)
     names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
-    profile = run_dir.profile.answering(temperature=temperature, top_p=top_p, max_new_tokens=max_tokens)
-    run_dir = replace(run_dir, profile=profile)
     if endpoint is not None:
-        sizes = profile.evaluation
+        sizes = run_dir.profile.evaluation
         options.say(
             f"{model} is asked for at most {sizes.max_new_tokens:,} tokens at temperature {sizes.temperature:g}; "
             "images go as they are."
@@ -136,7 +128,7 @@ def grade(
     show(answer_file.grade_file(file, metric=metric), options.as_json)
 
 
-@with_options("profile", "out", "data_dir", "as_json")
+@with_options("profile", "out", "data_dir", "as_json", *ANSWERING)
 def compare(
     options: Options,
     a: Annotated[
@@ -156,6 +148,7 @@ def compare(
     """Compare two evaluated models, problem by problem.
 
     Differences with intervals, the tests they come from, and what else differs between the two; answers nothing anew.
+    Of several evaluations of a model, options such as --temperature say which are meant.
     """
     from atrl_bench.report.compare import compare_models
     from atrl_bench.report.text import print_table, render_json

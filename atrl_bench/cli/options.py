@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 CLUSTERS = ("ray", "ray://HOST:PORT", "slurm", "slurm:NODES")
 ON = re.compile(r"ray|ray://[^\s/]+:\d{1,5}|slurm|slurm:[1-9]\d{0,3}")
+# How a model is asked, and how its answers are drawn.
+ANSWERING = ("temperature", "top_p", "top_k", "max_tokens", "repeats", "template", "system")
 PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
 JudgeModel = Annotated[str, Option(help="model name at that URL")]
 
@@ -97,6 +99,21 @@ class Options:
     columns: Annotated[str | None, Option(help="only these columns: A,B,...")] = None
     seeds: Annotated[str | None, Option(help="training seeds, separated by commas; default: the table's, or 0")] = None
     seed: Annotated[int, Option(min=0, help="seed of trainings, prompts and samples")] = 0
+    temperature: Annotated[
+        float | None, Option(min=0, help="of answers; 0 is greedy; default, here and below: the profile's")
+    ] = None
+    top_p: Annotated[float | None, Option(min=0.001, max=1, help="nucleus of answers")] = None
+    top_k: Annotated[int | None, Option(min=1, help="answers are drawn from so many tokens")] = None
+    max_tokens: Annotated[int | None, Option(min=1, help="an answer is cut here, or at a task's own minimum")] = None
+    repeats: Annotated[int | None, Option(min=1, help="answers to each problem, N of Mean@N")] = None
+    template: Annotated[
+        str | None,
+        Option(
+            help="the words around a question: think-then-box, step-by-step, describe-first, look-first, or a file or "
+            "text with {question} in it; default: one of the last three, drawn for each problem"
+        ),
+    ] = None
+    system: Annotated[str | None, Option(help="the system prompt, or a file with it")] = None
     compared_at: Annotated[
         Literal["equal_rate", "best_rate"] | None,
         Option(
@@ -140,6 +157,15 @@ class Options:
             echo(self._word_on_paper(model, price_in))
         profile = load_profile(self.profile or "mini")
         profile = profile if self.rollouts is None else profile.sampled_by(self.rollouts)
+        profile = profile.answering(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            max_new_tokens=self.max_tokens,
+            num_repeats=self.repeats,
+            template=self.template,
+            system=self.system,
+        )
         return profile.model_copy(update={"model": model}) if model else profile
 
     def say(self, text: str) -> None:

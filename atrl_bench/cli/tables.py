@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Exit, Option, echo
 
-from atrl_bench.cli.options import Options, allow_code, complete_tables, seeds_of, with_options
+from atrl_bench.cli.options import ANSWERING, Options, allow_code, complete_tables, seeds_of, with_options
 from atrl_bench.cli.printing import show
 from atrl_bench.cli.start import starts_here
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.report.table_run import TableRun
 
-TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "compared_at", "out", "data_dir", "as_json")
+TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "compared_at", "out", "data_dir", "as_json", *ANSWERING)
 RUN = (*TABLE, "jobs", "gpus", "processes", "on", "serve", "checkpoints", "report_to", "allow_code", "dry_run", "yes")
 ALL, SELECTION = "all tables at once", ("rows", "columns", "compared_at")
 TableArgument = Annotated[
@@ -112,7 +112,7 @@ def report(
         _show_table(render(_planned_table(table, options), max_problems=problems, with_credit=credit), options)
 
 
-@with_options("profile", "rollouts", "seeds", "compared_at", "out", "data_dir", "as_json")
+@with_options(*(name for name in TABLE if name not in ("rows", "columns")))
 def explain(
     options: Options,
     table: Annotated[str, Argument(help="a table of `atrl-bench list tables`")],

@@ -19,7 +19,7 @@ from atrl_bench.models import local
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Sampling
 from atrl_bench.models.served import ServedModel
-from atrl_bench.models.templates import PROMPT_VERSION
+from atrl_bench.models.templates import PROMPT_VERSION, template_text
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, NOT_PERMITTED, is_permitted
@@ -70,9 +70,10 @@ class Decoding:
     dtype: str | None
     num_frames: int | None = None  # of a video, here and below; None for a task without any
     video_max_pixels: int | None = None  # of each frame
+    top_k: int | None = None
 
     def sampling(self, run_seed: int) -> Sampling:
-        return Sampling(self.max_new_tokens, self.temperature, self.top_p, run_seed)
+        return Sampling(self.max_new_tokens, self.temperature, self.top_p, run_seed, self.top_k)
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,12 @@ class CellSpec:
     charts: Mapping[str, Any] | None = None  # what the score of a chart depends on beside the answer
     engine: Mapping[str, str] | None = None  # what answers in place of this process
     image: str | None = None  # how pictures are withheld; None: they are shown
+    prompt: Mapping[str, str] | None = None  # `template` and `system`, those that a user chose, as texts
+
+    @property
+    def prompt_settings(self) -> dict[str, Any]:
+        """What the functions of a task are told of how to ask."""
+        return {"run_seed": self.run_seed, **(self.prompt or {})}
 
     @property
     def key(self) -> str:
@@ -104,7 +111,9 @@ class CellSpec:
         content = {"kind": "evaluation", **asdict(self)}
         if self.decoding.num_frames is None:
             del content["decoding"]["num_frames"], content["decoding"]["video_max_pixels"]
-        for name in ("charts", "engine", "image"):
+        if self.decoding.top_k is None:
+            del content["decoding"]["top_k"]
+        for name in ("charts", "engine", "image", "prompt"):
             if content[name] is None:
                 del content[name]
         return content
@@ -153,7 +162,14 @@ def cell_spec(
         charts=_charts(judge) if CODE_ISOLATION in info.needs else None,
         engine=asdict(options.engine) if options.engine else None,
         image=None if condition is None else str(condition),
+        prompt=None if CODE_ISOLATION in info.needs else _prompt(profile),  # a program is asked for in its own words
     )
+
+
+def _prompt(profile: Profile) -> dict[str, str] | None:
+    sizes = profile.evaluation
+    template = {} if sizes.template is None else {"template": template_text(sizes.template)}
+    return template | ({"system": sizes.system} if sizes.system else {}) or None
 
 
 def is_served(task: str) -> bool:
@@ -177,7 +193,19 @@ def _decoding(options: EvaluationOptions, profile: Profile, *, info: Task, is_kn
         dtype=sizes.dtype if is_known else None,
         num_frames=num_frames if info.shows_videos else None,
         video_max_pixels=sizes.video_max_pixels if info.shows_videos else None,
+        top_k=sizes.top_k,
     )
+
+
+def is_asked_so(spec: Mapping[str, Any], info: Task, profile: Profile) -> bool:
+    """Whether a cell has the sizes that options name, whatever else it has."""
+    decoding, asked = spec["decoding"], profile.asked
+    has = {**decoding, "num_repeats": decoding["repeats"], **(spec.get("prompt") or {})}
+    if "max_new_tokens" in asked:
+        asked["max_new_tokens"] = max(asked["max_new_tokens"], info.response_tokens)
+    if "template" in asked:
+        asked["template"] = template_text(asked["template"])
+    return all(has.get(name) == value for name, value in asked.items())
 
 
 def _charts(judge: JudgeConfig | None) -> dict[str, Any]:

@@ -52,8 +52,9 @@ def hooks(
     """lmms-eval's view of a benchmark that these five functions describe, whose prompts speak of a `medium`."""
 
     def doc_to_text(row: Row, settings: Mapping[str, Any] | None = None) -> str:
-        run_seed = int((settings or {}).get("run_seed", 0))
-        return render(question(row), choose_template(run_seed, problem_id(row)), medium)
+        settings = settings or {}
+        template = settings.get("template") or choose_template(int(settings.get("run_seed", 0)), problem_id(row))
+        return render(question(row), template, medium)
 
     def process_results(row: Row, responses: list[str]) -> dict[str, Any]:
         from atrl_bench.grading.grade import shared_pool  # a table is planned and printed without the grader

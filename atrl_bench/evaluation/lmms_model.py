@@ -81,7 +81,8 @@ class RepeatSampler(lmms):
     def _sampling(self, request: Instance) -> Sampling:
         options = request.args[2]
         temperature = options.get("temperature", 0.0) if options.get("do_sample") else 0.0
-        return Sampling(options["max_new_tokens"], temperature, options.get("top_p") or 1.0, self.run_seed)
+        top_p, top_k = options.get("top_p") or 1.0, options.get("top_k") or None
+        return Sampling(options["max_new_tokens"], temperature, top_p, self.run_seed, top_k)
 
     def _row(self, request: Instance) -> Row:
         *_, task, split = request.args

@@ -51,7 +51,7 @@ class AnswerJob:
     num_parallel: int = 0
 
     def batches(self) -> list[list[int]]:
-        settings, (number, count) = {"run_seed": self.spec.run_seed}, self.writer.share
+        settings, (number, count) = self.spec.prompt_settings, self.writer.share
         texts = [self.task.code.doc_to_text(row, settings) for row in without_images(self.rows)]
         groups = [problem.group for problem in self.writer.problems]
         batches = plan_batches(self.rows.__getitem__, texts, groups, self.sizes.batch_size, self.sizes.max_pixels)

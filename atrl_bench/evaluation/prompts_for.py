@@ -12,7 +12,7 @@ from atrl_bench.evaluation.cell_spec import CellSpec
 from atrl_bench.evaluation.hooks import Row
 from atrl_bench.evaluation.image_condition import ImageCondition, donors, withheld
 from atrl_bench.evaluation.tasks import Task
-from atrl_bench.models.prompt import Messages, Prompt
+from atrl_bench.models.prompt import Messages, Prompt, system_turn
 from atrl_bench.models.video import Video, read_video
 from atrl_bench.results.records import Problem
 
@@ -46,23 +46,25 @@ def prompts_for(
     condition = None if spec.image is None else ImageCondition.parse(spec.image)
 
     def make_messages(row: Row) -> Messages:
-        messages = messages_of(task, row, spec.run_seed)
+        messages = messages_of(task, row, spec)
         if condition is None:
             return messages
         name = task.code.problem_id(row)
-        others = _media(messages_of(task, instead(name), spec.run_seed), read_frames) if instead else []
+        others = _media(messages_of(task, instead(name), spec), read_frames) if instead else []
         return withheld(_read(messages, read_frames), condition, others, spec.run_seed, name)
 
     for row in rows:
         yield read_prompt(task.code.problem_id(row), partial(make_messages, row), read_frames)
 
 
-def messages_of(task: Task, row: Row, run_seed: int) -> Messages:
-    settings = {"run_seed": run_seed}
+def messages_of(task: Task, row: Row, spec: CellSpec) -> Messages:
+    settings = spec.prompt_settings
+    begin = system_turn(settings["system"]) if "system" in settings else []
     if task.code.doc_to_messages is not None:
-        return task.code.doc_to_messages(row, settings)
+        return [*begin, *task.code.doc_to_messages(row, settings)]
     media = [{"type": "video" if isinstance(one, str) else "image", "url": one} for one in task.code.images(row)]
-    return [{"role": "user", "content": [*media, {"type": "text", "text": task.code.doc_to_text(row, settings)}]}]
+    text = {"type": "text", "text": task.code.doc_to_text(row, settings)}
+    return [*begin, {"role": "user", "content": [*media, text]}]
 
 
 def read_prompt(

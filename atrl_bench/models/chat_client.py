@@ -113,6 +113,7 @@ class ChatClient:
         n: int = 1,
         seed: int | None = None,
         top_p: float | None = None,
+        top_k: int | None = None,
         never_drawn: Sequence[int] = (),
     ) -> list[Completion]:
         """Up to `n` answers (a server may not know how to give several) from one request, tried once.
@@ -128,6 +129,7 @@ class ChatClient:
             "n": n if n > 1 else None,
             "seed": seed,
             "top_p": top_p,
+            "top_k": top_k,  # no word of OpenAI's: what does not know it refuses the request
             "logit_bias": {str(token): LEAST_BIAS for token in never_drawn} or None,
         }
         body = {name: value for name, value in wanted.items() if value is not None}

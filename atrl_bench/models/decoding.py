@@ -172,8 +172,11 @@ def _draw(logits_RV: torch.Tensor, row_M: np.ndarray, uniform_M: np.ndarray, sam
     # In double precision: single-precision sums over a vocabulary of 150,000 are off by more than a rare token's share.
     probability_RV = torch.softmax(logits_RV.double() / sampling.temperature, dim=-1)
     token_RV = None
-    if sampling.top_p < 1:
+    if sampling.top_p < 1 or sampling.top_k is not None:
         probability_RV, token_RV = probability_RV.sort(dim=-1, descending=True, stable=True)
+        if sampling.top_k is not None:  # the nucleus is then one of the k likeliest: transformers' order, and vLLM's
+            probability_RV[:, sampling.top_k :] = 0.0
+            probability_RV = probability_RV / probability_RV.sum(-1, keepdim=True)
         before_RV = probability_RV.cumsum(-1) - probability_RV
         probability_RV = probability_RV.masked_fill(before_RV >= sampling.top_p, 0.0)
     distribution_MV = probability_RV.cumsum(-1)[row]

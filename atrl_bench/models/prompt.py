@@ -17,6 +17,10 @@ Messages = list[dict[str, Any]]
 MEDIA_TOKENS = ("image_token_id", "video_token_id")  # how a model's config calls what stands for an image or a video
 
 
+def system_turn(text: str) -> Messages:
+    return [{"role": "system", "content": [{"type": "text", "text": text}]}] if text else []
+
+
 @dataclass(frozen=True, eq=False)  # as a key it stands for itself: nobody compares pixels
 class Prompt:
     """One problem as the model sees it: the user's turn and the images and videos it refers to, in order."""
@@ -35,6 +39,7 @@ class Sampling:
     temperature: float = 1.0  # 0 takes the likeliest token
     top_p: float = 1.0  # only the likeliest tokens that together reach this probability are drawn
     run_seed: int = 0  # another seed draws other answers
+    top_k: int | None = None  # only so many of the likeliest tokens are drawn; None: all
 
 
 class Answerer(Protocol):

@@ -77,6 +77,7 @@ class EndpointModel:
                 messages,
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
+                top_k=sampling.top_k,
                 max_tokens=sampling.max_new_tokens,
                 n=num_answers,
                 seed=request_seed(sampling.run_seed, prompt.problem_id, repeats[0]),

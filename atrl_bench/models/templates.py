@@ -1,9 +1,12 @@
-"""The words around a problem: three templates, how one is drawn, and how lettered choices are written.
+"""The words around a problem: our templates, how one is drawn, a user's own, and how lettered choices are written.
 
 The paper evaluates "zero-shot with three randomised prompt templates" and asks for the final answer in a box (its
 appendix); it prints neither the templates nor how one is drawn. Here the draw is a hash of the run seed and
 the problem, so every repeat of a problem sees the same prompt and a resumed run asks what the interrupted one asked.
-Training uses the same `render`. Changing any text in this file changes `PROMPT_VERSION`, and with it every cell's key.
+Training uses the same `render`. Changing any of the three changes `PROMPT_VERSION`, and with it every cell's key.
+
+Whoever names a template gets that one for every problem: one of `NAMED`, or a text of their own with `{question}` in
+it, or in Jinja2 with `{{ question }}` (EasyR1's `{{ content }}` is the same). Its text is in the key.
 """
 
 from __future__ import annotations
@@ -11,13 +14,30 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.settings import text_of
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 TEMPLATES: tuple[str, str, str] = (
     "{question}\nPlease reason step by step, and put your final answer within \\boxed{{}}.",
     "{question}\nFirst describe what the image shows, then reason, and give the final answer in \\boxed{{}}.",
     "Look at the image and solve the problem.\n{question}\nEnd with the final answer in \\boxed{{}}.",
 )
+
+NAMED = {
+    "step-by-step": TEMPLATES[0].format(question="{question}"),
+    "describe-first": TEMPLATES[1].format(question="{question}"),
+    "look-first": TEMPLATES[2].format(question="{question}"),
+    # What VPPO (arXiv 2510.09285, appendix N) and PAPO train and evaluate with.
+    "think-then-box": "{question}\n\nYou first think through the reasoning process as an internal monologue, enclosed "
+    "within <think> </think> tags. Then, provide your final answer enclosed within \\boxed{}.",
+}
 
 # MathVerse's Vision Only rows carry no question at all: the text is inside the picture.
 QUESTION_IN_IMAGE = "According to the question shown in the image, what is the answer?"
@@ -31,13 +51,54 @@ def choose_template(run_seed: int, problem_id: str) -> int:
     return int.from_bytes(digest[:8], "big") % len(TEMPLATES)
 
 
-def render(question: str, template: int, medium: str = "image") -> str:
-    """The text of the user turn: the question in its frame, which speaks of the image or of another `medium`.
+def render(question: str, template: int | str, medium: str = "image") -> str:
+    """The text of the user turn: the question in one of the three, or in a template of this text.
 
-    Where only the image has the question, a fixed sentence stands for it.
+    The three speak of the image or of another `medium`. Where only the image has the question, a fixed sentence stands
+    for it.
     """
-    frame = TEMPLATES[template].replace("the image", f"the {medium}")
-    return frame.format(question=question.strip() or QUESTION_IN_IMAGE)
+    question = question.strip() or QUESTION_IN_IMAGE
+    if isinstance(template, int):
+        return TEMPLATES[template].replace("the image", f"the {medium}").format(question=question)
+    if _VARIABLE.search(template):
+        return _jinja(template).render(question=question, content=question, medium=medium)
+    return template.replace("{question}", question)
+
+
+_VARIABLE = re.compile(r"\{\{-?\s*(?:question|content)\b")  # of a template in Jinja2
+
+
+@cache
+def _jinja(text: str) -> Template:
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    return ImmutableSandboxedEnvironment(undefined=StrictUndefined).from_string(text)
+
+
+def template_text(template: str) -> str:
+    """The text of a template that is named, as a file, or that stands here itself."""
+    text = NAMED.get(template) or text_of(template)
+    if "{question}" not in text and not _VARIABLE.search(text):
+        then = "name one of these, or a file with {question} where the question goes"
+        raise UnknownNameError("template", template, NAMED, next_step=then)
+    from jinja2 import TemplateError
+
+    try:
+        render("?", text)
+    except TemplateError as error:
+        then = "a template has question and medium, and may not call anything"
+        raise InvalidFileError(
+            f"The template {template!r} cannot be filled in.", why=str(error), next_step=then
+        ) from None
+    return text
+
+
+def template_name(text: str) -> str:
+    """How a page calls a template: by its name, or the start of its text."""
+    names = [name for name, known in NAMED.items() if known == text]
+    first = " ".join(text.split())
+    return names[0] if names else first if len(first) <= 40 else f"{first[:39]}…"
 
 
 def with_choices(question: str, options: Sequence[str]) -> str:

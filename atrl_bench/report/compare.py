@@ -12,8 +12,9 @@ from dataclasses import replace
 from itertools import product
 
 from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.evaluation.cell_spec import is_asked_so
 from atrl_bench.evaluation.image_condition import ImageCondition
-from atrl_bench.evaluation.tasks import expand, find_task, list_suites, scored
+from atrl_bench.evaluation.tasks import Task, expand, find_task, list_suites, scored
 from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
 from atrl_bench.experiments.progress import short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model, table_of
@@ -58,7 +59,7 @@ def compare_models(
         models = {name: row_model(name, run_dir, store) for name in (a, b) if names_a_row(name)}
         ours, theirs = (f"{DIGEST}{models[name].digest}" if name in models else name for name in (a, b))
         pairs = {
-            _column_id(info.name, way): _find_pair(store, ours, theirs, info.name, way, run_dir)
+            _column_id(info.stored_name, way): _find_pair(store, ours, theirs, info, way, run_dir)
             for info in expand(tasks)
             for way in ways
         }
@@ -165,10 +166,16 @@ def _verdict(table: Table, *, relies: bool) -> str:
 # Looking cells up -----------------------------------------------------------------------------------------------------
 
 
-def _find_pair(store: Store, a: str, b: str, task: str, image: str | None, run_dir: RunDir) -> tuple[Cell, Cell]:
+def _find_pair(store: Store, a: str, b: str, info: Task, image: str | None, run_dir: RunDir) -> tuple[Cell, Cell]:
     """The two finished cells with pictures shown so that differ in least beside the model; of equals, the newest."""
+    task = info.stored_name
     ours, theirs = (
-        [cell for cell in _cells_of(store, model, task) if cell.spec.get("image") == image] for model in (a, b)
+        [
+            cell
+            for cell in _cells_of(store, model, task)
+            if cell.spec.get("image") == image and is_asked_so(cell.spec, info, run_dir.profile)
+        ]
+        for model in (a, b)
     )
     missing = [model for model, cells in ((a, ours), (b, theirs)) if not cells]
     if missing:
@@ -185,7 +192,7 @@ def _find_pair(store: Store, a: str, b: str, task: str, image: str | None, run_d
         raise MissingDataError(
             f"{first} has no finished evaluation on {_column_id(task, image)} in {run_dir.root}.",
             why=_likely_row(first),
-            next_step=f"{command} {run_dir.options}",
+            next_step=f"{command} {run_dir.training_options}",
         )
     newest_first = product(reversed(ours), reversed(theirs))
     return min(newest_first, key=lambda pair: len(differences_beside_model(*pair)))

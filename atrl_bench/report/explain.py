@@ -207,9 +207,10 @@ def _evaluation(cell: Cell) -> dict[str, Any]:
 
 
 def _prompts(store: Store, cells: Sequence[Cell]) -> dict[str, int]:
-    """The templates, each with the number of problems it was drawn for; a draw is a hash: repeatable."""
-    used: Counter[int] = Counter()
+    """The templates, each with the number of problems it was drawn for, a draw being a hash, or chosen for."""
+    used = Counter[str](dict.fromkeys(TEMPLATES, 0))
     for cell in cells:
-        seed = int(cell.spec.get("run_seed", 0))
-        used.update(choose_template(seed, problem.problem_id) for problem in store.problems(cell.key))
-    return {text: used[number] for number, text in enumerate(TEMPLATES)}
+        seed, template = int(cell.spec.get("run_seed", 0)), (cell.spec.get("prompt") or {}).get("template")
+        names = [problem.problem_id for problem in store.problems(cell.key)]
+        used.update(template or TEMPLATES[choose_template(seed, name)] for name in names)
+    return dict(used)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("table", "row", "label", "recipe", "credit", "seed"),
-    *("model", "profile", "temperature", "top_p", "max_tokens", "task", "metric", "value", "standard_error"),
+    *("model", "profile", "temperature", "top_p", "top_k", "max_tokens", "repeats"),
+    *("template", "system", "image", "task", "metric", "value", "standard_error"),
 )
 
 
@@ -41,7 +42,7 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
     `seed` is the training seed, missing for a model that was not trained here; a suite has a line for each of its
     tasks. A training that two tables share stands under both. `metric` is the table's: `headline@1` is the number that
     the benchmark is quoted by. `model` is what the evaluation was given, `profile` gave the sizes,
-    of which the sampling stands beside it as it was.
+    of which the sampling stands beside it as it was; `template` and `system` are the texts of a prompt that was chosen.
     """
     import pandas as pd
 
@@ -54,7 +55,7 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
             if cell.key not in placed:
                 _, metric, _ = headline(cell, store.scores(cell.key))
                 lines.append({"label": cell.spec["model_name"]} | _measured(store, cell, metric))
-    return pd.DataFrame(lines, columns=list(COLUMNS)).astype({"seed": "Int64"})
+    return pd.DataFrame(lines, columns=list(COLUMNS)).astype({"seed": "Int64", "top_k": "Int64"})
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,19 @@ def _run_dir(root: Path) -> RunDir:
 
 def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
     task = str(cell.spec["task"])
-    estimate, decoding = score(scored(task, store.scores(cell.key), metric)), cell.spec["decoding"]
+    estimate = score(scored(task, store.scores(cell.key), metric))
+    decoding, prompt = cell.spec["decoding"], cell.spec.get("prompt") or {}
     return {
         "model": cell.spec["model_name"],
         "profile": cell.spec["profile"],
         "temperature": decoding["temperature"],
         "top_p": decoding["top_p"],
+        "top_k": decoding.get("top_k"),
         "max_tokens": decoding["max_new_tokens"],
+        "repeats": decoding["repeats"],
+        "template": prompt.get("template"),
+        "system": prompt.get("system"),
+        "image": cell.spec.get("image"),
         "task": task,
         "metric": metric,
         "value": 100 * estimate.mean,

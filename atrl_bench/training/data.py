@@ -66,6 +66,13 @@ class TrainingData:
     def seen_at(self, sizes: TrainingSizes) -> TrainingData:
         return replace(self, num_frames=sizes.num_frames, video_max_pixels=sizes.video_max_pixels)
 
+    def asked_in(self, template: str | None, system: str | None) -> TrainingData:
+        """The data with every problem in this template, under this system prompt; None leaves its own."""
+        changes: dict[str, Any] = {
+            name: text for name, text in (("template", template), ("system", system)) if text is not None
+        }
+        return replace(self, problems=[replace(problem, **changes) for problem in self.problems])
+
     def example(self, index: int, run_seed: int) -> dict[str, Any]:
         """Row `index` as TRL wants it; the template is drawn from the run seed and the problem.
 

@@ -13,6 +13,7 @@ from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.own import answer_of, question_of, system_of
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
+from atrl_bench.models.prompt import system_turn
 from atrl_bench.models.templates import render, with_choices
 from atrl_bench.training.rewards.steps import OFFICIAL, KeyStep, SectionMarks, final_answer, read_key_steps, read_marks
 
@@ -42,6 +43,7 @@ class TrainingProblem:
     key_steps: tuple[KeyStep, ...] = ()  # what a chain has to mention, where the set says so
     section_marks: SectionMarks = OFFICIAL  # what opens the sections of such a chain
     system: str = ""  # what the conversation begins with
+    template: str | None = None  # the text of the one it is asked in; None: one of ours, which is drawn
     columns: Mapping[str, Any] = field(default_factory=dict)  # of a user's own set, for a user's own reward
     chosen: str | None = None  # the better response and the worse one, in a file of pairs
     rejected: str | None = None
@@ -59,15 +61,14 @@ class TrainingProblem:
 
     def messages(self, template: int) -> list[dict[str, Any]]:
         """The prompt: what the set's own conversation begins with, then the user's turn."""
-        begin = [{"role": "system", "content": [{"type": "text", "text": self.system}]}] if self.system else []
-        return [*begin, {"role": "user", "content": self.content(template)}]
+        return [*system_turn(self.system), {"role": "user", "content": self.content(template)}]
 
     def content(self, template: int) -> list[dict[str, Any]]:
         """The user's turn: the question in this template, images and videos where it marks them or before it.
 
         The prompt of a pair is as it stands: its responses were given to that.
         """
-        text = render(self.question, template, "video" if self.videos else "image")
+        text = render(self.question, self.template or template, "video" if self.videos else "image")
         text = text if self.rejected is None else self.question
         return content_with_media(text, self.num_media)
 

@@ -16,10 +16,11 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from atrl_bench.data.own import is_own, resolved
 from atrl_bench.data.sets import ALL_SETS, GENERATED_SETS, find_set
 from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.models.templates import template_text
 from atrl_bench.plugins import files_of
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, list_profiles
 from atrl_bench.resources import folder
-from atrl_bench.settings import MAX_BASES, Settings, line_of, read_mapping
+from atrl_bench.settings import MAX_BASES, Settings, line_of, read_mapping, text_of
 from atrl_bench.training import own_code
 from atrl_bench.training.parts import Part
 from atrl_bench.training.rewards import registry
@@ -102,6 +103,12 @@ class Recipe(Settings):
     title: str = Field(description="how a report prints it")
     method: Literal["rollouts", "supervised", "preferences"] = Field("rollouts", description="the kind of recipe")
     data: str = Field(description="the training set")
+    template: str | None = Field(
+        None,
+        description="the words around a question: a template's name, or a file or text with {question}; null: one of "
+        "ours, drawn for each problem",
+    )
+    system: str | None = Field(None, description="the system prompt, or a file with it; null: the data's own")
     start_from: str | None = Field(None, description="the recipe whose checkpoint is the base; null: the base model")
     finetuning: Literal["full", "lora"] = Field(description="lora: low-rank adapters, merged into the final checkpoint")
     lora_rank: int = Field(16, gt=0, description="rank of the adapters; alpha is twice the rank")
@@ -141,6 +148,16 @@ class Recipe(Settings):
                 known_sizes(value[name])
         known_sizes({name: size for name, size in value.items() if name not in list_profiles()})
         return value
+
+    @field_validator("template")
+    @classmethod
+    def _text_of_template(cls, value: str | None) -> str | None:
+        return None if value is None else template_text(value)
+
+    @field_validator("system")
+    @classmethod
+    def _text_of_system(cls, value: str | None) -> str | None:
+        return None if value is None else text_of(value)
 
     def overrides_under(self, profile: Profile) -> dict[str, Any]:
         everywhere = {name: size for name, size in self.overrides.items() if not isinstance(size, dict)}

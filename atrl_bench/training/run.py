@@ -28,7 +28,7 @@ from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
-from atrl_bench.training.data import load_training_data
+from atrl_bench.training.data import TrainingData, load_training_data
 from atrl_bench.training.parts import freeze
 from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import VERL_VERSION, uses_verl
@@ -115,12 +115,16 @@ def _trained_by_verl(
     """The result of a run that verl does; its metrics are verl's own."""
     require_verl_form(recipe, profile)
     verl_python()  # before anything is read
-    base, data = find_model(base_model, download=True).folder, load_training_data(recipe.data, data_dir)
+    base, data = find_model(base_model, download=True).folder, _data(recipe, data_dir)
     trained_by_verl(folder, recipe, profile, base, data, seed, gpus)
     result = TrainingResult(folder, find_model(folder).digest, time.monotonic() - started, {})
     of_data = {"name": data.name, "num_problems": len(data.problems), "left_out": data.left_out}
     _write_done(folder, result, {"data": of_data, "engine": f"verl {VERL_VERSION}"})
     return result
+
+
+def _data(recipe: Recipe, data_dir: Path | None) -> TrainingData:
+    return load_training_data(recipe.data, data_dir).asked_in(recipe.template, recipe.system)
 
 
 def _trained(
@@ -189,7 +193,7 @@ def load_inputs(
 
     from atrl_bench.models.mrope import put_words_after_videos
 
-    data = load_training_data(recipe.data, data_dir)  # before the model: what is wrong with it is said in seconds
+    data = _data(recipe, data_dir)  # before the model: what is wrong with it is said in seconds
     sizes, base = recipe.sizes(profile), find_model(base_model, download=True).folder
     logging.disable_progress_bar()
     try:

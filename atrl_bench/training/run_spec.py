@@ -14,7 +14,7 @@ from atrl_bench.training.rollout_engine import engine_spec
 
 # Part of every run's key: raise it when the same recipe would give other weights.
 TRAINING_VERSION = 1
-YOUNGER = ("losses", "advantages", "freeze", "lora_targets")
+YOUNGER = ("losses", "advantages", "freeze", "lora_targets", "template", "system")
 CHANGES_NOTHING = ("checks",)  # sizes that no weight depends on: whether a run was looked at
 
 

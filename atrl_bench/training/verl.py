@@ -232,7 +232,10 @@ def _row(name: str, problem: TrainingProblem, sizes: TrainingSizes, seed: int) -
     pixels = {"min_pixels": sizes.min_pixels, "max_pixels": sizes.max_pixels}
     return {
         "data_source": name,
-        "prompt": [{"role": "user", "content": text}],
+        "prompt": [
+            *([{"role": "system", "content": problem.system}] if problem.system else []),
+            {"role": "user", "content": text},
+        ],
         "images": [{"bytes": png(image), **pixels} for image in problem.decoded()],
         "reward_model": {"style": "rule", "ground_truth": problem.answer},
         "extra_info": {"problem": problem.problem_id},
