@@ -9,6 +9,7 @@ from typer import Argument, BadParameter, Option, echo
 
 from atrl_bench.cli.options import (
     ANSWERING,
+    COLUMNS_HELP,
     PAPERS_JUDGE,
     JudgeModel,
     Options,
@@ -62,7 +63,10 @@ def judge(
 def evaluate(
     options: Options,
     model: Annotated[str, Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
-    tasks: Annotated[str, Option(help=TASKS, autocompletion=complete_tasks)],
+    tasks: Annotated[
+        str, Option(help=f"{TASKS}, or your own: a .jsonl, .tsv or .parquet", autocompletion=complete_tasks)
+    ],
+    columns: Annotated[str | None, Option(help=COLUMNS_HELP)] = None,
     limit: Annotated[int | None, Option(min=1, help="only the first problems of each task")] = None,
     frames: Annotated[int | None, Option(min=2, help="frames of a video; the paper: 16, 32, 64")] = None,
     image: Annotated[
@@ -80,7 +84,9 @@ def evaluate(
 
     The same command again resumes. MODEL may be served elsewhere: give --base-url and the name it is served under.
     """
+    from atrl_bench.data.own import with_columns
     from atrl_bench.engines.processes import launched
+    from atrl_bench.evaluation.tasks import is_table
     from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
     from atrl_bench.experiments.price import price_of_evaluation
     from atrl_bench.grading.judge.judge import JudgeConfig
@@ -102,7 +108,10 @@ def evaluate(
         endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(None, limit, frames, judge, endpoint, options.seed, image)
-    names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
+    names, run_dir = (
+        [(with_columns(name, columns) or name) if is_table(name) else name for name in names_of(tasks) or []],
+        options.run_dir(quiet=quiet),
+    )
     if endpoint is not None:
         sizes = run_dir.profile.evaluation
         options.say(

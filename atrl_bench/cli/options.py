@@ -30,6 +30,7 @@ CLUSTERS = ("ray", "ray://HOST:PORT", "slurm", "slurm:NODES")
 ON = re.compile(r"ray|ray://[^\s/]+:\d{1,5}|slurm|slurm:[1-9]\d{0,3}")
 # How a model is asked, and how its answers are drawn.
 ANSWERING = ("temperature", "top_p", "top_k", "max_tokens", "repeats", "template", "system")
+COLUMNS_HELP = "what columns of your own are called: question=prompt,answer=gold,image=picture,options=choices"
 PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
 JudgeModel = Annotated[str, Option(help="model name at that URL")]
 

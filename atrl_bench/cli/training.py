@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from atrl_bench.cli.options import Options, complete_recipes, names_of, with_options
+from atrl_bench.cli.options import COLUMNS_HELP, Options, complete_recipes, names_of, with_options
 from atrl_bench.cli.printing import show, yaml_text
 from atrl_bench.cli.start import require_consent, starts_here
 
@@ -18,7 +18,6 @@ DATA_HELP = (
     "training set, or your own: a .parquet, .jsonl or .json file, a folder, or OWNER/NAME of the hub; else the recipe's"
 )
 SET_HELP = "field=value of the recipe, or a size: learning_rate, batch, max_tokens, kl; repeatable"
-COLUMNS_HELP = "what its columns are called: question=prompt,answer=gold,image=picture,video=clip"
 TRAINING = (
     *("profile", "rollouts", "seed", "out", "data_dir", "gpus", "processes"),
     *("checkpoints", "report_to", "dry_run", "yes", "as_json"),

@@ -268,6 +268,9 @@ def _nothing_to_show(dataset: Dataset, folder: Path, names: Sequence[str]) -> Mi
     what = f"None of the {len(names)} files that {dataset.title} shows is in {folder}."
     if unpack := how_to_unpack(dataset, folder):
         return MissingDataError(what, why="The archives that hold them are not unpacked.", next_step=unpack)
+    if dataset.file is not None:
+        then = "put them below the folder of the table, where no row may name what lies outside"
+        return MissingDataError(what, why=f"The first is {names[0]}.", next_step=then)
     return MissingDataError(
         what,
         why=f"The first is {names[0]}; they are in {_media_words(dataset)}.",

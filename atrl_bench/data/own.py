@@ -11,27 +11,32 @@ column of its own. Whatever else a row has is handed to rewards by its name.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from atrl_bench.data.hub_folder import HubFolder
+from atrl_bench.data.layout import own_file
 from atrl_bench.data.published import Publication
-from atrl_bench.data.tables import JSON_SUFFIXES, column_names, read_light_rows
+from atrl_bench.data.tables import TEXT_SUFFIXES, column_names, read_light_rows
 from atrl_bench.errors import InvalidFileError, MissingDataError
 
 PAIRS = ("chosen", "rejected")  # columns of a file of preference pairs
-SUFFIXES = (".parquet", *JSON_SUFFIXES)
+SUFFIXES = (".parquet", *TEXT_SUFFIXES)
 OF_CARDS = ("dataset_infos.json", "dataset_dict.json", "dataset_info.json", "state.json")  # no tables
 # What columns are usually called, best known first.
+LETTERS = "ABCDEFGH"  # of columns that hold an option each
 USUAL = {
     "question": ("problem", "question", "prompt", "query", "messages", "conversations"),
     "answer": ("answer", "solution", "gold", "ground_truth", "label", "reward_model", "messages", "conversations"),
     "image": ("images", "image", "picture", "image_path", "image_paths"),
     "video": ("videos", "video", "video_path"),
+    "options": ("options", "choices"),
 }
 NEEDED = ("question", "answer")
 
@@ -89,7 +94,7 @@ def own_fields(name: str) -> dict[str, Any]:
 @cache
 def _described(path: Path, tables: tuple[Path, ...], columns: str, _changed: int) -> dict[str, Any]:
     rows = [row for table in tables for row in read_light_rows(table)]
-    of_tables = [column_names(table) for table in tables if table.suffix not in JSON_SUFFIXES]
+    of_tables = [column_names(table) for table in tables if table.suffix not in TEXT_SUFFIXES]
     names = list(dict.fromkeys(name for some in (*of_tables, *rows) for name in some))
     root = path if path.is_dir() else path.parent
     described: dict[str, Any] = {
@@ -110,8 +115,9 @@ def _described(path: Path, tables: tuple[Path, ...], columns: str, _changed: int
         "answer": chosen["answer"],
         "images": (chosen["image"],) if "image" in chosen else (),
         "videos": chosen.get("video", ""),
+        "options": chosen.get("options", "options"),
         "media_columns": tuple(column for column in shown if any(_names_files(row.get(column)) for row in rows)),
-        "problem_id": next((column for column in ("problem_id", "id", "qid") if column in names), None),
+        "problem_id": next((column for column in ("problem_id", "id", "qid", "index") if column in names), None),
         "takes_text": True,
     }
 
@@ -141,7 +147,7 @@ def _tables(path: Path, name: str) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise MissingDataError(
-            f"There is no training set {name}.",
+            f"There is no data set {name}.",
             why=f"{path} is not on this machine.",
             next_step="name a file, a folder, or a dataset of the hub: --data OWNER/NAME",
         )
@@ -166,6 +172,38 @@ def _names_files(cell: Any) -> bool:
     cells = cell if isinstance(cell, Sequence) and not isinstance(cell, str | bytes) else [cell]
     paths = [one.get("path") if isinstance(one, Mapping) and one.get("bytes") is None else one for one in cells]
     return any(isinstance(path, str) and path for path in paths)
+
+
+# What a row has ----
+
+
+def options_of(row: Mapping[str, Any], column: str) -> tuple[str, ...]:
+    """The options of a row without their letters: a list, also one written as JSON, or the columns A, B, C, ..."""
+    cell = row.get(column)
+    if isinstance(cell, str) and cell.startswith("["):
+        cell = json.loads(cell)
+    if isinstance(cell, Mapping):
+        cell = list(cell.values())
+    if cell is None:
+        cell = list(takewhile(lambda option: option not in (None, ""), (row.get(letter) for letter in LETTERS)))
+    return tuple(re.sub(r"^[A-P]\.\s*", "", str(option)) for option in cell)
+
+
+def image_of(cell: Any, root: Path) -> bytes | Path:
+    """An image as a row has it: embedded, or the path of its file, which lies below the folder of the table."""
+    if isinstance(cell, Mapping):
+        return cell["bytes"] if cell["bytes"] is not None else own_file(root, cell["path"] or "")
+    return own_file(root, cell) if isinstance(cell, str) else cell
+
+
+def gold_answer(text: str) -> str:
+    r"""The answer itself: `\boxed{7}`, `<answer> 7 </answer>` and `7` all give `7`."""
+    if match := re.search(r"<answer>(.*?)</answer>", text, flags=re.DOTALL):
+        text = match[1]
+    text = text.strip().strip("$").strip()
+    if match := re.fullmatch(r"\\boxed\{(.*)\}", text, flags=re.DOTALL):
+        text = match[1].strip()
+    return text
 
 
 # Conversations --------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ class TrainingSet(Dataset):
     answer: str = "answer"
     images: tuple[str, ...] = ("images", "image")
     videos: str = ""
+    options: str = "options"
     problem_id: str | None = None
     rejected: str = ""  # the column of the worse response, in a file of pairs
     media_columns: tuple[str, ...] = ()  # with the paths of images or videos, for a set that does not embed them

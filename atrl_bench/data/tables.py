@@ -1,7 +1,9 @@
-"""One reader of tables, Parquet and JSON, whatever is in them: what cannot be read is named."""
+"""One reader of tables, Parquet, JSON and TSV, whatever is in them: what cannot be read is named."""
 
 from __future__ import annotations
 
+import base64
+import csv
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
@@ -13,8 +15,10 @@ from atrl_bench.digests import sha256_of
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
 
 STREAM_ROWS = 64
+MAX_CELL = 64 << 20  # characters of a cell of a TSV
 MAX_COLUMNS = 1000  # rows of more take seconds each to read
-JSON_SUFFIXES = (".json", ".jsonl")
+TEXT_SUFFIXES = (".json", ".jsonl", ".tsv", ".csv")
+MAX_NAME = 250  # characters of a path; a longer cell of a TSV is the picture itself
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
@@ -27,7 +31,7 @@ def read_tables(paths: Sequence[Path]) -> Any:
     """All rows of these files as one table, images that they embed still encoded."""
     import pyarrow
 
-    tables = [_read_json(path) if path.suffix in JSON_SUFFIXES else read_parquet(path) for path in paths]
+    tables = [_read_text(path) if path.suffix in TEXT_SUFFIXES else read_parquet(path) for path in paths]
     with reading(paths[0].parent):  # of other columns than each other's
         return pyarrow.concat_tables(tables)
 
@@ -35,8 +39,8 @@ def read_tables(paths: Sequence[Path]) -> Any:
 def stream_batches(paths: Sequence[Path]) -> Iterator[Any]:
     """Yield the rows of these files with a few dozen of them in memory at a time."""
     for path in paths:
-        if path.suffix in JSON_SUFFIXES:
-            yield from _read_json(path).to_batches(max_chunksize=STREAM_ROWS)
+        if path.suffix in TEXT_SUFFIXES:
+            yield from _read_text(path).to_batches(max_chunksize=STREAM_ROWS)
             continue
         with reading(path):
             file = _opened(path)
@@ -47,8 +51,8 @@ def stream_batches(paths: Sequence[Path]) -> Iterator[Any]:
 
 def read_light_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a file without what they embed."""
-    if path.suffix in JSON_SUFFIXES:
-        return list(_read_json(path).to_pylist())
+    if path.suffix in TEXT_SUFFIXES:
+        return list(_read_text(path).to_pylist())
     with reading(path):
         file = _opened(path)
         light = [column.name for column in file.schema_arrow if "binary" not in str(column.type)]
@@ -73,14 +77,35 @@ def _as_text(value: Any) -> str:
     return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else repr(value)
 
 
-def _read_json(path: Path) -> Any:
+def _read_text(path: Path) -> Any:
     import pyarrow
 
     with reading(path):
-        text = path.read_text(encoding="utf-8")
-        rows = [json.loads(line) for line in text.splitlines() if line] if path.suffix == ".jsonl" else json.loads(text)
+        rows = _rows_of(path)
         names = dict.fromkeys(name for row in rows for name in row)
         return pyarrow.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+
+def _rows_of(path: Path) -> list[dict[str, Any]]:
+    if path.suffix in (".tsv", ".csv"):
+        return _delimited_rows(path)
+    text = path.read_text(encoding="utf-8")
+    rows: list[dict[str, Any]] = (
+        [json.loads(line) for line in text.split("\n") if line.strip()] if path.suffix == ".jsonl" else json.loads(text)
+    )
+    return rows
+
+
+def _delimited_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a TSV as VLMEvalKit writes it: pictures in base64, or the index of the row that has the same one."""
+    csv.field_size_limit(MAX_CELL)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+    pictures = {row.get("index"): row["image"] for row in rows if len(row.get("image") or "") > MAX_NAME}
+    for row in rows if pictures else ():
+        encoded = pictures.get(row["image"], row["image"])
+        row["image"] = {"bytes": base64.b64decode(encoded, validate=True), "path": None} if encoded else None
+    return [{name: cell or None for name, cell in row.items() if name is not None} for row in rows]
 
 
 def _column(cells: list[Any]) -> Any:

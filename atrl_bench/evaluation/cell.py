@@ -60,7 +60,7 @@ def evaluate(
     key = store.add_cell(spec.as_dict())
     if processes.agree(is_cell_done(store, key, options.judge)):
         return key
-    runner = CellRunner(store, spec, model, options, profile, data_dir)
+    runner = CellRunner(store, spec, find_task(task), model, options, profile, data_dir)
     try:
         if processes.count > 1:
             processes.main_first(lambda: load_rows(find_task(task), data_dir, options.limit))  # one of them fetches it
@@ -91,6 +91,7 @@ class CellRunner:
 
     store: Store
     spec: CellSpec
+    task: Task
     model: str | Path
     options: EvaluationOptions
     profile: Profile
@@ -98,7 +99,7 @@ class CellRunner:
 
     def fill(self, *, share: tuple[int, int] = (0, 1)) -> None:
         """Answer and grade what the cell lacks, or this process's share of it: then the cell is left open."""
-        task, key = find_task(self.spec.task), self.spec.key
+        task, key = self.task, self.spec.key
         if CODE_ISOLATION in task.needs:
             require_isolation()  # before hours of answering, not after
         rows = load_rows(task, self.data_dir, self.spec.limit)

@@ -148,7 +148,7 @@ def cell_spec(
     return CellSpec(
         model_digest=ref.digest,
         model_name=ref.name,
-        task=info.name,
+        task=info.stored_name,
         task_version=info.version,
         split=info.split,
         data_digest=data_digest(info, data_dir),

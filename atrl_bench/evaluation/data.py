@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.data.dataset import media_folder, table_files
 from atrl_bench.data.layout import own_file
-from atrl_bench.data.tables import read_parquet, reading
+from atrl_bench.data.tables import read_tables, reading
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
 from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row
 from atrl_bench.evaluation.prompts_for import UnreadableRow
@@ -44,7 +44,7 @@ def _read_table(path: Path, root: Path | None) -> Any:
     import datasets
 
     # Straight from the file: `load_dataset` would first write a second copy of it into its cache.
-    table = read_parquet(path)
+    table = read_tables([path])
     with reading(path):
         described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features")
         features = datasets.Features.from_dict(described) if described else _guessed_features(table.schema)

@@ -1,4 +1,4 @@
-"""The benchmarks in `tasks/`: which there are, and what the two files of each say.
+"""The benchmarks in `tasks/`: which there are, and what the two files of each say; and a user's own, a table alone.
 
 Reads the task files the way lmms-eval does, without importing lmms-eval, torch or datasets: `list`, `plan` and a
 finished cell need none of them.
@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from atrl_bench.data.dataset import Dataset
+from atrl_bench.data.own import SUFFIXES, resolved, short
 from atrl_bench.data.published import Publication
+from atrl_bench.data.sets import TrainingSet, find_set
 from atrl_bench.digests import file_digest
-from atrl_bench.errors import UnknownNameError
+from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation import hooks
 from atrl_bench.evaluation.hooks import Row
+from atrl_bench.evaluation.own_task import CATEGORY, functions_of
 from atrl_bench.models.prompt import Messages
 from atrl_bench.plugins import files_of
 from atrl_bench.resources import folder
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 FUNCTION = "!function "  # before the name of a Python function in a task file
 CONSTANTS = ("columns", "kept", "breakdown", "statistics", "headline", "variants")  # of `TaskCode`
+REQUIRED = ("process_docs", "problem_id", "group", "question", "gold", "images", "doc_to_text")  # of `TaskCode`
+OWN_VERSION = "own"  # of a table, whose contents stand beside it in a key
 HOOKS = ("process_docs", "doc_to_text", "doc_to_messages")  # of `TaskCode`, those that the YAML file names
 LMMS_EVAL_PREFIX = "atrl_"  # of two tasks with one name lmms-eval takes its own, so ours have names it does not know
 
@@ -77,6 +82,11 @@ class Task(Dataset):
     yaml_path: Path
     module_path: Path  # splits of one benchmark share it
     config: Mapping[str, Any] = field(repr=False, compare=False)  # what the task file says, all of it
+
+    @property
+    def stored_name(self) -> str:
+        """By which its cells name it."""
+        return self.name
 
     @property
     def split(self) -> str:
@@ -133,6 +143,64 @@ class Task(Dataset):
         return TaskCode(**values)
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnTask(Task):
+    """A benchmark of the user's own: a table, named by its path, or by its file's name where all is stored."""
+
+    described: TrainingSet | None  # None where nothing says where the file is
+
+    @property
+    def stored_name(self) -> str:
+        return short(self.name)
+
+    @cached_property
+    def version(self) -> str:
+        return f"{OWN_VERSION}.{hooks.VERSION}"
+
+    @property
+    def names_files(self) -> bool:
+        return self.described is not None and self.described.names_files
+
+    @cached_property
+    def code(self) -> TaskCode:
+        if self.described is None:
+            absent: dict[str, Any] = dict.fromkeys(REQUIRED, self._is_not_here)
+            return TaskCode(columns=(), breakdown=CATEGORY, **absent)
+        return TaskCode(columns=(), kept=(CATEGORY,), breakdown=CATEGORY, **functions_of(self.described))
+
+    def files_of(self, row: Row) -> Sequence[str]:
+        return [] if self.described is None else self.described.files_of(row)
+
+    def _is_not_here(self, *_: Any) -> Any:
+        then = f"evaluate the file again: --tasks PATH/{self.stored_name}"
+        raise MissingDataError(f"Nothing here says where {self.title} lies.", next_step=then)
+
+
+def own_task(name: str) -> OwnTask:
+    """The task that is a file at this path; at a mere name, what can be said of its stored answers."""
+    path = Path(name.partition("?")[0])
+    described = find_set(name) if path.is_absolute() else None
+    return OwnTask(
+        name=name,
+        title=path.name,
+        splits=("test",),
+        folder=name,
+        num_rows=described.num_rows if described else 0,
+        hub_id=None,
+        publication=described.publication if described else Publication(),
+        file=described.file if described else None,
+        media="none" if described is None else "images and video" if described.videos else "images",
+        metric="accuracy",
+        needs=(),
+        note="",
+        response_tokens=0,
+        yaml_path=path,
+        module_path=path,
+        config={},
+        described=described,
+    )
+
+
 @dataclass(frozen=True)
 class Suite:
     """A benchmark whose number is the mean over several tasks."""
@@ -169,14 +237,22 @@ def _task_files() -> dict[str, Path]:
 def expand(names: Sequence[str]) -> list[Task]:
     suites = {suite.name: suite.tasks for suite in list_suites()}
     all_names = [*(task.name for task in list_tasks()), *suites]
+    names = [name if name in all_names or not is_table(name) else resolved(name) for name in names]
     for name in names:
-        if name not in all_names:
+        if name not in all_names and not is_table(name):
             raise UnknownNameError("task", name, all_names, next_step="atrl-bench list tasks")
     return [find_task(name) for name in dict.fromkeys(part for name in names for part in suites.get(name, (name,)))]
 
 
+def is_table(name: str) -> bool:
+    """Whether a benchmark's name is that of a file: a table of the user's own."""
+    return name.partition("?")[0].endswith(SUFFIXES)
+
+
 def find_task(name: str) -> Task:
     tasks = {task.name: task for task in list_tasks()}
+    if name not in tasks and is_table(name):
+        return own_task(name)
     if name not in tasks:
         raise UnknownNameError("task", name, tasks, next_step="atrl-bench list tasks")
     return tasks[name]

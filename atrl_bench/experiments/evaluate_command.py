@@ -12,11 +12,11 @@ from atrl_bench.engines.devices import ONE_PROCESS, Cluster, Machine, environmen
 from atrl_bench.engines.processes import launched
 from atrl_bench.engines.ray_cluster import RayCluster
 from atrl_bench.evaluation.cell_spec import CellSpec, EvaluationOptions
-from atrl_bench.evaluation.tasks import Suite, expand, find_task, list_suites, scored
+from atrl_bench.evaluation.tasks import OwnTask, Suite, expand, find_task, list_suites, scored
 from atrl_bench.experiments.jobs import EvaluationJob, answer, answer_task
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run import run_on_cluster
-from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.run_dir import RunDir, keep_settings, read_settings
 from atrl_bench.grading.judge.agreement import JudgeSummary, judge_summary
 from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.records import Sample
@@ -179,8 +179,10 @@ def evaluate_model(
         if options.endpoint is None and launched().count == 1:
             _answer_elsewhere(job, where, store)
         for task in tasks:  # what was answered elsewhere is found
-            keys[task.name] = answer_task(store, model, task.name, options, run_dir)
+            keys[task.stored_name] = answer_task(store, model, task.name, options, run_dir)
             watch.row_done()
+        own = {task.stored_name: task.name for task in tasks if isinstance(task, OwnTask)}
+        keep_settings(run_dir.root, tables=read_settings(run_dir.root).tables | own)
         of_tasks = [task_scores(store, key, name) for name, key in keys.items()]
         of_suites = [_suite_scores(store, suite, keys) for suite in list_suites() if suite.name in names]
         return ModelScores((*of_tasks, *of_suites))
@@ -223,7 +225,9 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         states=dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
         headline=headline,
         scores={metric: ScoreInterval.of(score(ScoredSamples(answers, metric, statistics))) for metric in metrics},
-        by={by: {value: ScoreInterval.of(part) for value, part in parts.items()}} if by else {},
+        by={by: {value: ScoreInterval.of(part) for value, part in parts.items()}}
+        if by and parts.keys() - {"none"}
+        else {},
         variants={name: _variant(samples, num_repeats, name) for name in info.code.variants if name in details},
         judge=judge_summary(store, key),
         **_looks(store, key, samples, by),

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from atrl_bench.data.layout import holding
 from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
+from atrl_bench.evaluation.tasks import is_table
 from atrl_bench.experiments.cost import ASSUMED, MachineRates, load_rates
 from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.mini import CODE_WORDS
@@ -142,9 +143,15 @@ class RunDir:
         return replace(options, judge=options.judge or self.judge, engine=engine)
 
     def data_dir(self, folder: str) -> Path | None:
-        """The data folder that has dataset `folder`: the user's, the generated one; None stands for the hub."""
+        """The data folder that has dataset `folder`: the user's, the generated one; None stands for the hub.
+
+        Of a benchmark of the user's own it is the file itself, as it was evaluated here; None where it is named whole.
+        """
         if Path(folder).is_absolute():  # the user's own
             return None
+        if is_table(folder):
+            path = read_settings(self.root).tables.get(folder)
+            return None if path is None else Path(path)
         if folder in CODE_WORDS:
             return write_world(self.root / "data", self.profile, [folder])
         return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)
@@ -234,6 +241,7 @@ class RunSettings(BaseModel):
     checkpoint_store: CheckpointStore | None = None
     environment: dict[str, str] = {}
     points: dict[str, tuple[tuple[str, ...], ...]] = {}  # of ablations, by their settings, beside those of their files
+    tables: dict[str, str] = {}  # where the user's own benchmarks lie, by the names in their cells
 
 
 def read_settings(root: Path) -> RunSettings:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.data.dataset import is_here
+from atrl_bench.data.dataset import data_digest, is_here
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.data import load_rows, row_name, without_images
-from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.evaluation.tasks import OwnTask, find_task
 from atrl_bench.experiments.run_dir import recalled
 from atrl_bench.models.video import read_video
 from atrl_bench.results.files import write_atomically
@@ -44,7 +44,7 @@ def pictures_of(
     listed: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
     missing = set(problem_ids) - set(listed)
     if missing:
-        drawn = _draw(str(spec.get("task", "")), spec.get("limit"), missing, out, data_dir_of)
+        drawn = _draw(spec, missing, out, data_dir_of)
         listed |= drawn
         if drawn:
             text = json.dumps(listed, sort_keys=True, indent=0, ensure_ascii=True)
@@ -52,15 +52,17 @@ def pictures_of(
     return {name: listed[name] for name in problem_ids if name in listed}
 
 
-def _draw(
-    task: str, limit: int | None, wanted: set[str], out: Path, data_dir_of: Callable[[str], Path | None]
-) -> Pictures:
+def _draw(spec: Mapping[str, Any], wanted: set[str], out: Path, data_dir_of: Callable[[str], Path | None]) -> Pictures:
     try:
-        info = find_task(task)
+        info = find_task(str(spec.get("task", "")))
         data_dir = data_dir_of(info.folder)
+        if isinstance(info, OwnTask) and data_dir is not None:
+            info, data_dir = find_task(str(data_dir)), None
+            if data_digest(info, None) != spec.get("data_digest"):
+                return {}  # the file is another one by now
         if info.media == "none" or not is_here(info, data_dir):
             return {}
-        rows = load_rows(info, data_dir, limit)
+        rows = load_rows(info, data_dir, spec.get("limit"))
     except AtrlBenchError:  # a report without pictures is better than none; the page says that they are not here
         return {}
     names = [row_name(info, row, index) for index, row in enumerate(without_images(rows))]

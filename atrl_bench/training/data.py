@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 from atrl_bench.data.dataset import how_to_unpack, root_of, table_files
 from atrl_bench.data.layout import OUTSIDE
+from atrl_bench.data.marks import num_marks
 from atrl_bench.data.sets import TrainingSet, find_set
 from atrl_bench.data.tables import read_tables, stream_batches
 from atrl_bench.errors import MissingDataError, reason_of
@@ -28,7 +29,6 @@ from atrl_bench.training.problem import (
     TrainingProblem,
     image_columns,
     image_size,
-    num_marks,
     read_problem,
 )
 from atrl_bench.training.rewards.steps import read_key_step_file

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.layout import own_file
-from atrl_bench.data.own import answer_of, question_of, system_of
+from atrl_bench.data.marks import content_with_media, without_opening_marks
+from atrl_bench.data.own import answer_of, gold_answer, image_of, options_of, question_of, system_of
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
 from atrl_bench.models.prompt import system_turn
 from atrl_bench.models.templates import render, with_choices
@@ -20,10 +21,7 @@ from atrl_bench.training.rewards.steps import OFFICIAL, KeyStep, SectionMarks, f
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-KINDS = ("image", "video")
 PLAIN = (str, int, float, bool, list)  # what a reward may be handed of a row
-MARK = re.compile(rf"<({'|'.join(KINDS)})>")
-OPENING_MARKS = re.compile(rf"\A(?:\s*{MARK.pattern})+")
 THINK_TAGS = re.compile(r"</?think>")
 
 
@@ -77,7 +75,7 @@ def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: 
     """Row `index` of a training set whose images and videos, where they are files, lie below `root`."""
     asked = next(row[column] for column in described.question if column in row)
     question = without_opening_marks(question_of(asked))
-    choices = tuple(re.sub(r"^[A-P]\.\s*", "", option) for option in row.get("options") or ())
+    choices = options_of(row, described.options)
     images, videos = _media(described, row, root)
     solution, marks = answer_of(row[described.answer]), read_marks(row.get("section_marks"))
     return TrainingProblem(
@@ -117,29 +115,12 @@ def _media(
         return (), tuple(own_file(root, name) for name in described.files_of(row))
     value = next((row[column] for column in image_columns(described) if column in row), None)
     videos = [own_file(root, name) for name in file_names(row.get(described.videos))]
-    return tuple(_image(image, root) for image in as_list(value)), tuple(videos)
+    return tuple(image_of(image, root) for image in as_list(value)), tuple(videos)
 
 
 def image_columns(described: TrainingSet) -> tuple[str, ...]:
     named = [column for column in described.media_columns if column != described.videos]
     return (*named, *described.images)
-
-
-def _image(image: Any, root: Path) -> bytes | Path:
-    """An image as it is stored: embedded, or the path of its file."""
-    if isinstance(image, dict):
-        return image["bytes"] if image["bytes"] is not None else own_file(root, image["path"] or "")
-    return own_file(root, image) if isinstance(image, str) else image
-
-
-def gold_answer(text: str) -> str:
-    r"""The answer itself: `\boxed{7}`, `<answer> 7 </answer>` and `7` all give `7`."""
-    if match := re.search(r"<answer>(.*?)</answer>", text, flags=re.DOTALL):
-        text = match[1]
-    text = text.strip().strip("$").strip()
-    if match := re.fullmatch(r"\\boxed\{(.*)\}", text, flags=re.DOTALL):
-        text = match[1].strip()
-    return text
 
 
 def _decode(image: bytes | Path) -> Image:
@@ -155,32 +136,6 @@ def image_size(image: bytes | Path) -> tuple[int, int]:
 
     with Image.open(image if isinstance(image, Path) else io.BytesIO(image)) as picture:
         return picture.height, picture.width
-
-
-# Where a question shows its images and videos: `<image>` and `<video>` in its text, as training sets write them ------
-#
-# A mark within the question becomes its image at that place. Marks that open the question say no more than that there
-# are images: these stand before everything, as those of a set without marks do, also before the template's own words.
-# Where there are fewer marks than images, the images keep their order and the first of them open the turn.
-
-
-def without_opening_marks(question: str) -> str:
-    """The question without the marks before its first word; those within it stay."""
-    return OPENING_MARKS.sub("", question).strip()
-
-
-def num_marks(question: str, kind: str) -> int:
-    """How many images, or videos, the question has a place for."""
-    return MARK.findall(question).count(kind)
-
-
-def content_with_media(text: str, num_media: dict[str, int]) -> list[dict[str, Any]]:
-    """A chat turn: so many images and videos, those with a mark in its place and the others before the text."""
-    first = [{"type": kind} for kind in KINDS for _ in range(num_media[kind] - num_marks(text, kind))]
-    # A text split at its marks alternates between words and the kinds of the marks between them.
-    parts = MARK.split(text)
-    within = [{"type": part} if index % 2 else {"type": "text", "text": part} for index, part in enumerate(parts)]
-    return [*first, *(part for part in within if part.get("text") != "")]
 
 
 def response_of(process: str, answer: str, form: str) -> str:

@@ -1,0 +1,103 @@
+"""A benchmark of the user's own without code: a table of questions, perhaps with options and pictures, and answers.
+
+Its columns are those of a training set of the user's own (`data.own`), and its answers say how they are graded: a
+letter or an option where there are options, else a number, a text, yes or no, or a list of which any counts.
+`group` names what several rows have in common, `category` what the score is reported by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.data.dataset import root_of
+from atrl_bench.data.layout import own_file
+from atrl_bench.data.marks import content_with_media, without_opening_marks
+from atrl_bench.data.own import answer_of, gold_answer, image_of, options_of, question_of, system_of
+from atrl_bench.data.sets import TrainingSet, as_list, file_names
+from atrl_bench.evaluation.hooks import Row, choice_gold, hooks, open_image, prepare
+from atrl_bench.models.prompt import Messages, system_turn
+from atrl_bench.models.templates import with_choices
+from atrl_bench.results.records import Gold
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+CATEGORY, GROUP = "category", "group"  # columns
+YES_OR_NO = {True: ("Yes", "True"), False: ("No", "False")}
+
+
+def functions_of(described: TrainingSet) -> dict[str, Any]:
+    """What the Python file of a task says, from the columns of a table."""
+    root = root_of(described, None)
+
+    def problem_id(row: Row) -> str:
+        return str(row["row_number"] if described.problem_id is None else row[described.problem_id])
+
+    def group(row: Row) -> str:
+        return str(row[GROUP]) if row.get(GROUP) is not None else problem_id(row)
+
+    def question(row: Row) -> str:
+        text, options = (
+            without_opening_marks(question_of(row[described.question[0]])),
+            options_of(row, described.options),
+        )
+        return with_choices(text, options) if options else text
+
+    def gold(row: Row) -> Gold:
+        return gold_of(row[described.answer], options_of(row, described.options))
+
+    def pictures(row: Row) -> list[Image]:
+        cells = (cell for column in described.images for cell in as_list(row[column]))
+        return [open_image(_opened(image_of(cell, root))) for cell in cells]
+
+    def shown(row: Row) -> list[Image | str]:
+        return [*pictures(row), *(str(own_file(root, name)) for name in file_names(row.get(described.videos)))]
+
+    medium = "video" if described.videos else "image"
+    doc_to_text, *_ = hooks(problem_id, group, question, gold, shown, medium)
+
+    def doc_to_messages(row: Row, settings: Mapping[str, Any] | None = None) -> Messages:
+        media: dict[str, list[Any]] = {"image": [], "video": []}
+        for one in shown(row):
+            media["video" if isinstance(one, str) else "image"].append(one)
+        content = content_with_media(doc_to_text(row, settings), {kind: len(some) for kind, some in media.items()})
+        for part in content:
+            if part["type"] in media:
+                part["url"] = media[part["type"]].pop(0)
+        begin = [] if "system" in (settings or {}) else system_turn(system_of(row[described.question[0]]))
+        return [*begin, {"role": "user", "content": content}]
+
+    return {
+        "process_docs": prepare,
+        "problem_id": problem_id,
+        "group": group,
+        "question": question,
+        "gold": gold,
+        "images": shown,
+        "doc_to_text": doc_to_text,
+        "doc_to_messages": doc_to_messages,
+        "media": described.files_of,
+    }
+
+
+def gold_of(answer: Any, options: tuple[str, ...]) -> Gold:
+    """What is right, and how it is meant; raises `ValueError` for an answer that is none, or none of the options."""
+    if isinstance(answer, bool):
+        return Gold(YES_OR_NO[answer][0], references=YES_OR_NO[answer])
+    if isinstance(answer, list) and answer and not isinstance(answer[0], Mapping):
+        return Gold(str(answer[0]), references=tuple(map(str, answer)))
+    text = gold_answer(answer_of(answer))
+    if not text:
+        raise ValueError("it has no answer")
+    if not options:
+        return Gold(text)
+    chosen = choice_gold(text, options)
+    if chosen.kind != "choice":
+        raise ValueError(f"its answer {text[:40]!r} is neither a letter of its options nor one of them")
+    return chosen
+
+
+def _opened(image: bytes | Path) -> dict[str, Any]:
+    return {"bytes": image} if isinstance(image, bytes) else {"bytes": None, "path": str(image)}

@@ -1,0 +1,135 @@
+"""A benchmark that is a table of the user's own: what is read of it, how it is graded, what names it."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from atrl_bench.data.own import with_columns
+from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.evaluation.cell_spec import cell_spec
+from atrl_bench.evaluation.data import load_rows, read_problems
+from atrl_bench.evaluation.prompts_for import UnreadableRow, prompts_for
+from atrl_bench.evaluation.tasks import expand, find_task
+from atrl_bench.grading.grade import grade
+from atrl_bench.profiles import load_profile
+
+SMOKE = load_profile("smoke")
+RED = Image.new("RGB", (40, 30), "red")
+
+
+def png(picture: Image.Image) -> bytes:
+    sink = io.BytesIO()
+    picture.save(sink, "PNG")
+    return sink.getvalue()
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """Return a function that writes rows as JSON lines beside a red picture, and gives the path."""
+    (tmp_path / "pictures").mkdir()
+    RED.save(tmp_path / "pictures" / "red.png")
+
+    def write(*rows: dict[str, object]) -> str:
+        (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return str(tmp_path / "mine.jsonl")
+
+    return write
+
+
+def problems_of(name):
+    [task] = expand([name])
+    rows, problems, unreadable = read_problems(task, load_rows(task, None))
+    spec = cell_spec("mini", task.name, profile=SMOKE, data_dir=None)
+    return problems, list(prompts_for(task, rows, spec)), unreadable
+
+
+@pytest.mark.parametrize(
+    ("row", "right", "wrong"),
+    [
+        ({"answer": "B", "options": ["red", "blue"]}, r"\boxed{B}", r"\boxed{A}"),
+        ({"answer": "blue", "choices": ["A. red", "B. blue"]}, "The answer is (B) blue.", "The answer is red."),
+        ({"answer": "A", "A": "red", "B": "blue", "C": None}, r"\boxed{red}", r"\boxed{B}"),
+        ({"answer": 12.5}, r"\boxed{12.5 cm}", r"\boxed{12}"),
+        ({"answer": "a red car"}, r"\boxed{a red car}", r"\boxed{a blue car}"),
+        ({"answer": "Yes"}, "The answer is yes.", "The answer is no."),
+        ({"answer": True}, r"\boxed{yes}", r"\boxed{No}"),
+        ({"answer": ["grey", "gray"]}, r"\boxed{gray}", r"\boxed{green}"),
+    ],
+)
+def test_an_answer_says_how_it_is_graded(row, right, wrong, mine) -> None:
+    [problem], _, _ = problems_of(mine({"question": "What is it?", **row}))
+    assert grade(right, problem.gold).state == "correct"
+    assert grade(wrong, problem.gold).state == "wrong"
+
+
+def test_pictures_stand_where_the_question_names_them_and_a_system_turn_stays(mine) -> None:
+    turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Is <image> like this?"}]
+    rows = [
+        {"question": "What colour?", "image": "pictures/red.png", "answer": "red"},
+        {"question": turns, "image": "pictures/red.png", "answer": "yes"},
+    ]
+    _, (before, within), _ = problems_of(mine(*rows))
+    assert [part["type"] for part in before.messages[0]["content"]] == ["image", "text"]
+    assert (before.images[0].size, before.images[0].getpixel((0, 0))) == ((40, 30), (255, 0, 0))
+    system, user = within.messages
+    assert system["content"][0]["text"] == "Be brief."
+    assert [part["type"] for part in user["content"]] == ["text", "image", "text"]
+
+
+def test_a_tsv_as_vlmevalkit_writes_it_and_a_parquet_file_with_pictures_are_read(tmp_path) -> None:
+    encoded = base64.b64encode(png(Image.effect_noise((40, 30), 50))).decode()
+    lines = ["index\tquestion\tA\tB\tanswer\timage", f"1\tWhich?\tred\tblue\tB\t{encoded}", "2\tAnd now?\tx\ty\tA\t1"]
+    (tmp_path / "mine.tsv").write_text("\n".join(lines) + "\n")
+    problems, prompts, _ = problems_of(str(tmp_path / "mine.tsv"))
+    assert [problem.problem_id for problem in problems] == ["1", "2"]
+    assert problems[0].gold.choices == ("red", "blue")
+    assert prompts[0].images[0].tobytes() == prompts[1].images[0].tobytes()
+    cells = [{"bytes": png(RED), "path": None}]
+    pq.write_table(pa.table({"prompt": ["What colour?"], "gold": ["red"], "images": [cells]}), tmp_path / "m.parquet")
+    _, [prompt], _ = problems_of(str(tmp_path / "m.parquet"))
+    assert prompt.images[0].size == (40, 30)
+
+
+def test_a_picture_outside_the_files_folder_is_not_opened(mine, tmp_path) -> None:
+    RED.save(tmp_path.parent / "secret.png")
+    rows = [{"question": "What?", "image": name, "answer": "red"} for name in ("../secret.png", "https://a/b.png")]
+    with pytest.raises(MissingDataError, match="no row may name what lies outside"):
+        problems_of(mine(*rows))
+    _, (good, *bad), _ = problems_of(mine(rows[0] | {"image": "pictures/red.png"}, *rows))
+    assert good.images
+    assert all(isinstance(prompt, UnreadableRow) for prompt in bad)
+
+
+def test_a_row_whose_answer_is_none_of_its_options_is_named(mine) -> None:
+    _, _, [row] = problems_of(mine({"id": "q9", "question": "Which?", "options": ["red", "blue"], "answer": "2"}))
+    assert (row.problem_id, "neither a letter of its options nor one of them" in row.reason) == ("q9", True)
+
+
+def test_columns_of_other_names_are_said_and_what_is_missing_is_named(mine) -> None:
+    path = mine({"asked": "What is 2 + 2?", "right": 4})
+    with pytest.raises(InvalidFileError, match="no column that is known to be the question"):
+        problems_of(path)
+    [problem], _, _ = problems_of(with_columns(path, "question=asked,answer=right"))
+    assert (problem.question, problem.gold.answer) == ("What is 2 + 2?", "4")
+
+
+def test_a_cell_is_named_by_the_files_contents_and_its_pictures_and_never_by_its_folder(mine, tmp_path) -> None:
+    path = mine({"question": "What colour?", "image": "pictures/red.png", "answer": "red"})
+
+    def key(name):
+        return cell_spec("mini", name, profile=SMOKE, data_dir=None).key
+
+    first, elsewhere = key(path), shutil.copytree(tmp_path, tmp_path / "elsewhere")
+    assert key(str(elsewhere / "mine.jsonl")) == first
+    Image.new("RGB", (40, 30), "blue").save(tmp_path / "pictures" / "red.png")
+    assert key(path) != first
+    stored = find_task("mine.jsonl")  # without the file: what a page says of its answers
+    assert (stored.title, stored.headline(4), stored.code.statistics) == ("mine.jsonl", "mean@4", {})
