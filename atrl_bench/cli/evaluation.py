@@ -122,7 +122,12 @@ def evaluate(
         return
     scores = evaluate_model(model, names, choice, run_dir, options.where, quiet=quiet)
     if launched().is_main:
+        from atrl_bench.report.evaluations import write_evaluations
+
+        page = write_evaluations(run_dir)
         show(scores, options.as_json)
+        if page is not None:
+            options.say(f"Report: {page}")
 
 
 @with_options("as_json")

@@ -25,6 +25,7 @@ from atrl_bench.lab.signal.tables import list_signal_tables
 from atrl_bench.papers.audit import audit
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.report.analysis_pages import write_audit
+from atrl_bench.report.evaluations import write_evaluations
 from atrl_bench.report.figures.draw import draw_all
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.rendered import rendered_tables
@@ -130,4 +131,5 @@ def report_all(run_dir: RunDir, *, max_problems: int | None = None, with_credit:
 
 def finish_folder(run_dir: RunDir) -> list[Path]:
     draw_all(run_dir)
-    return [write_audit(audit(), run_dir.reports)[0], write_index(run_dir)]
+    evaluations = [page for page in [write_evaluations(run_dir)] if page is not None]
+    return [*evaluations, write_audit(audit(), run_dir.reports)[0], write_index(run_dir)]

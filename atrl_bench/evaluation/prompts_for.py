@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,19 +46,18 @@ def prompts_for(
     condition = None if spec.image is None else ImageCondition.parse(spec.image)
 
     def make_messages(row: Row) -> Messages:
-        messages = messages_of(task, row, spec)
+        messages = messages_of(task, row, spec.prompt_settings)
         if condition is None:
             return messages
         name = task.code.problem_id(row)
-        others = _media(messages_of(task, instead(name), spec), read_frames) if instead else []
+        others = _media(messages_of(task, instead(name), spec.prompt_settings), read_frames) if instead else []
         return withheld(_read(messages, read_frames), condition, others, spec.run_seed, name)
 
     for row in rows:
         yield read_prompt(task.code.problem_id(row), partial(make_messages, row), read_frames)
 
 
-def messages_of(task: Task, row: Row, spec: CellSpec) -> Messages:
-    settings = spec.prompt_settings
+def messages_of(task: Task, row: Row, settings: Mapping[str, Any]) -> Messages:
     begin = system_turn(settings["system"]) if "system" in settings else []
     if task.code.doc_to_messages is not None:
         return [*begin, *task.code.doc_to_messages(row, settings)]

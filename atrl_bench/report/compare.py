@@ -65,7 +65,7 @@ def compare_models(
         }
         first = next(iter(pairs.values()))
         labels = [
-            models[name].name if name in models else _name_of(cell.spec["model_name"], store)
+            models[name].name if name in models else name_of(cell.spec["model_name"], store)
             for name, cell in zip((a, b), first, strict=True)
         ]
         definition = _definition(labels, tasks, pairs, metrics)
@@ -238,6 +238,7 @@ def _tasks_of(a: str, b: str, run_dir: RunDir, store: Store) -> list[str]:
     )
 
 
-def _name_of(model: str, store: Store) -> str:
+def name_of(model: str, store: Store) -> str:
+    """How a page calls a model that was evaluated: a training of this folder by its recipe and seed."""
     run = store.run(model)
     return model if run is None else f"{short_label('run', run.spec)}, seed {run.spec['seed']} ({model[:8]})"

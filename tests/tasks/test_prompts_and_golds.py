@@ -35,7 +35,7 @@ def test_a_task_asks_what_it_asked_and_takes_for_right_what_it_took(name, mini_w
     for row, bare in zip(rows, without_images(rows), strict=True):
         problem = to_problem(task, bare)
         said = [problem.problem_id, problem.group, problem.question, dict(problem.meta)]
-        said += [without_pixels(messages_of(task, row, run_seed=0)), dataclasses.asdict(problem.gold)]
+        said += [without_pixels(messages_of(task, row, {"run_seed": 0})), dataclasses.asdict(problem.gold)]
         digest.update(json.dumps(said, sort_keys=True).encode())
     now = f"{len(rows)} rows {digest.hexdigest()[:16]}"
     assert json.loads(RECORDED.read_text()).get(name) == now, CHANGED.format(name=name, path=RECORDED.name, digest=now)
@@ -47,4 +47,4 @@ def test_lmms_eval_asks_the_same(name, mini_world, lmms_task) -> None:
     rows = load_rows(task, mini_world, limit=6)
     theirs = lmms_task(task, rows, run_seed=5)
     for row in rows:
-        assert without_pixels(messages_of(task, row, run_seed=5)) == without_pixels(theirs.doc_to_messages(row))
+        assert without_pixels(messages_of(task, row, {"run_seed": 5})) == without_pixels(theirs.doc_to_messages(row))

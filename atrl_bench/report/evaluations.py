@@ -1,0 +1,123 @@
+"""The page `evaluations.html`: models that were evaluated in no table, under headings that say how they were asked.
+
+It is a table like any other, with a column a benchmark, so its numbers have error bars and open to their answers. Only
+models that were asked in one way stand under one heading, and are compared with its first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from atrl_bench.digests import spec_key
+from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.experiments.definition import TableDefinition
+from atrl_bench.experiments.judge_choice import of_one_judge
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.templates import template_name
+from atrl_bench.report.answers import AnswerSource, file_name, remembered_shades
+from atrl_bench.report.build import build_table, made_with
+from atrl_bench.report.compare import name_of
+from atrl_bench.report.frame import places_of_cells
+from atrl_bench.report.front_page import write_index
+from atrl_bench.report.table_run import write_report
+from atrl_bench.results.store import Cell, Store
+
+NAME = "evaluations"
+CAPTION = "Percent, with 95 % intervals over groups of problems. Each heading says how the models below it were asked."
+
+
+def write_evaluations(run_dir: RunDir) -> Path | None:
+    """Write the page, and the front page that lists it; None where every evaluation is a table's."""
+    with run_dir.open_store() as store:
+        cells = cells_without_table(run_dir, store)
+        if not cells:
+            return None
+        definition, keys = _definition(cells, store)
+        table = build_table(definition, store, profile=run_dir.profile, cell_keys=keys, runs={})
+        shades, generated = remembered_shades(run_dir), run_dir.profile.generated_data
+        answers = AnswerSource(store, keys, run_dir.data_dir, "", shades, has_known_anchors=generated)
+        table = made_with(table, run_dir.profile, run_dir.environment())
+        page, *_ = write_report(table, run_dir.reports, answers, drawings={})
+    write_index(run_dir)
+    return page
+
+
+def cells_without_table(run_dir: RunDir, store: Store) -> list[Cell]:
+    """The finished evaluations under the folder's profile that no rendered table shows, by its judge."""
+    placed = {place.cell.key for place in places_of_cells(run_dir, store)}
+    done = store.cells(kind="evaluation", state="done", profile=run_dir.profile.name)
+    cells = of_one_judge(done, run_dir.judge, run_dir.engine)
+    return [cell for cell in cells if cell.key not in placed]
+
+
+def protocol(spec: Mapping[str, Any]) -> str:
+    """How a cell was asked and its answers were drawn, in words: what has to be equal where models are compared."""
+    return "; ".join(_protocol(spec))
+
+
+def _protocol(spec: Mapping[str, Any]) -> Iterator[str]:
+    decoding, prompt = spec["decoding"], spec.get("prompt") or {}
+    yield f"profile {spec['profile']}"
+    yield "greedy" if decoding["temperature"] == 0 else f"temperature {decoding['temperature']:g}"
+    if decoding["top_p"] < 1:
+        yield f"top-p {decoding['top_p']:g}"
+    if "top_k" in decoding:
+        yield f"top-k {decoding['top_k']}"
+    yield f"at most {decoding['max_new_tokens']:,} tokens"
+    yield f"{decoding['repeats']} answers" if decoding["repeats"] > 1 else "1 answer"
+    yield f"template {template_name(prompt['template'])}" if "template" in prompt else "three templates"
+    if "system" in prompt:
+        yield f"system prompt {template_name(prompt['system'])}"
+    if "image" in spec:
+        yield f"pictures {spec['image']}"
+    if decoding.get("num_frames"):
+        yield f"{decoding['num_frames']} frames of a video"
+    if spec["limit"] is not None:
+        yield f"the first {spec['limit']:,} problems"
+    if spec["run_seed"]:
+        yield f"seed {spec['run_seed']}"
+    if spec.get("judge"):
+        yield f"judge {spec['judge']['model']}"
+    if spec.get("engine"):
+        yield f"by {spec['engine']['name']} {spec['engine']['version']}"
+
+
+def _definition(cells: Sequence[Cell], store: Store) -> tuple[TableDefinition, dict[tuple[str, str], list[str]]]:
+    groups: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    columns: dict[str, dict[str, Any]] = {}
+    keys: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        spec, words = cell.spec, protocol(cell.spec)
+        group, task, repeats = spec_key({"protocol": words}), find_task(spec["task"]), spec["decoding"]["repeats"]
+        row = file_name(f"{spec['model_name'].replace('/', '_')}.{spec_key({'of': spec['model_digest'], 'in': group})}")
+        column = f"{task.name}.{repeats}"
+        label = name_of(spec["model_name"], store)
+        rows.setdefault(row, {"id": row, "label": label, "group": group, "in_paper": False})
+        columns.setdefault(
+            column,
+            {"id": column, "label": task.title, "task": task.name, "metric": f"headline@{repeats}"}
+            | {"subscript": f"mean@{repeats}" if repeats > 1 else ""},
+        )
+        of_group = groups.setdefault(group, {"id": group, "label": words, "baseline": row, "columns": []})
+        of_group["columns"] = list(dict.fromkeys([*of_group["columns"], column]))
+        keys[row, column] = [cell.key]  # of several versions of a benchmark the newest
+    ordered = [row for group in groups for row in rows.values() if row["group"] == group]
+    return TableDefinition.model_validate(
+        {
+            "id": NAME,
+            "title": "Evaluations",
+            "caption": CAPTION,
+            "source": "",
+            "label": f"tab:{NAME}",
+            "data": "",
+            "schedule": "strict",
+            "baseline": ordered[0]["id"],
+            "average": False,
+            "columns": list(columns.values()),
+            "groups": list(groups.values()),
+            "rows": ordered,
+        }
+    ), keys

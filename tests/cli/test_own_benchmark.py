@@ -1,0 +1,97 @@
+"""Somebody who only evaluates: an endpoint, a table of her own, and her scores in every form."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+from html_page import Page
+from PIL import Image
+from typer.testing import CliRunner
+
+import atrl_bench
+from atrl_bench.cli import app
+
+ROWS = [
+    {"asked": "What colour is it?", "picture": "red.png", "gold": "red"},
+    {"asked": "Is it red?", "picture": "red.png", "gold": "yes"},
+    {"asked": "Which?", "picture": "red.png", "options": ["blue", "red"], "gold": "B"},
+    {"asked": "How much is 2 + 2?", "gold": 4},
+]
+ANSWERS = {"colour": r"\boxed{red}", "Is it": "The answer is no.", "Which": r"\boxed{B}", "2 + 2": r"\boxed{5}"}
+
+
+def text_of(html: str) -> str:
+    return " ".join(Page(html).text.split())
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (50, 40), "red").save("red.png")
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "asked.txt").write_text("{question}\nThink, then answer in \\boxed{}.\n")
+    return tmp_path
+
+
+def test_an_endpoint_evaluated_on_own_data_has_its_scores_in_every_form(here, serve) -> None:
+    def answer(body):
+        [part] = [part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text"]
+        return next(text for words, text in ANSWERS.items() if words in part)
+
+    server = serve(answer=answer)
+    said = run(
+        *("evaluate", "my-vlm", "--base-url", server.url, "--profile", "smoke", "--tasks", "mine.jsonl"),
+        *("--columns", "question=asked,answer=gold,image=picture", "--template", "asked.txt", "--system", "Be brief."),
+        *("--max-tokens", "77", "--repeats", "1", "--temperature", "0"),
+    )
+    assert "my-vlm is asked for at most 77 tokens at temperature 0" in said
+    sent = server.requests[0]
+    assert {request["max_tokens"] for request in server.requests} == {77}
+    assert sent["messages"][0] == {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
+    [text] = [part["text"] for part in sent["messages"][1]["content"] if part["type"] == "text"]
+    assert text.endswith("\nThink, then answer in \\boxed{}.")
+    shown = [part["type"] for request in server.requests for part in request["messages"][1]["content"]]
+    assert shown.count("image_url") == 3
+
+    expected = {"model": "my-vlm", "profile": "smoke", "max_tokens": 77, "metric": "acc@1", "value": 50.0}
+    [line] = atrl_bench.frame("runs/smoke").to_dict("records")
+    assert expected.items() <= line.items()
+    run("export", "scores", "--profile", "smoke")
+    [line] = json.loads((here / "runs/smoke/exports/scores.json").read_text())
+    assert expected.items() <= line.items()
+    with (here / "runs/smoke/exports/scores.csv").open() as file:
+        [row] = csv.DictReader(file)
+    assert (row["task"], float(row["value"]), row["max_tokens"]) == (line["task"], 50.0, "77")
+
+    reports = here / "runs" / "smoke" / "reports"
+    page = text_of((reports / "evaluations.html").read_text())
+    for words in ("my-vlm", "mine.jsonl", "at most 77 tokens", "system prompt Be brief.", "50.0"):
+        assert words in page
+    assert "Evaluations" in text_of((reports / "index.html").read_text())
+    [answers] = (reports / "samples" / "evaluations").glob("*.html")
+    assert "How much is 2 + 2?" in text_of(answers.read_text())
+    assert len(list((reports / "media").glob("*.png"))) == 1
+
+    asked = len(server.requests)
+    run("report", "all", "--profile", "smoke")
+    assert len(server.requests) == asked
+    assert "50.0" in text_of((reports / "evaluations.html").read_text())
+
+
+def test_models_asked_in_one_way_stand_under_one_heading_and_another_way_has_its_own(here) -> None:
+    for extra in ((), ("--template", "think-then-box")):
+        run("evaluate", "mini", "--profile", "smoke", "--tasks", "mine.jsonl", "--repeats", "1", *extra, *COLUMNS)
+    page = text_of((here / "runs/smoke/reports/evaluations.html").read_text())
+    assert "1 answer; three templates" in page
+    assert "1 answer; template think-then-box" in page
+
+
+COLUMNS = ("--columns", "question=asked,answer=gold,image=picture")
