@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.evaluation.prompts_for import UnreadableRow
@@ -11,6 +11,7 @@ from atrl_bench.grading.judge.agreement import combined, opinion_keys
 from atrl_bench.grading.judge.charts import with_opinions
 from atrl_bench.grading.judge.judge import Judge, is_in_scope
 from atrl_bench.grading.judge.prompt import Candidate
+from atrl_bench.grading.thought import split_thought
 from atrl_bench.results.records import Problem, Response, Verdict
 from atrl_bench.results.store import Store
 
@@ -53,6 +54,7 @@ class CellWriter:
         self._report()
 
     def save(self, responses: list[Response]) -> None:
+        responses = list(map(with_thought, responses))
         self.num_done += self.store.add_responses(self.key, responses)
         self._grade(responses)
         self._report()
@@ -99,3 +101,11 @@ class CellWriter:
             cell = self.store.cell(self.key)
             self.num_done = cell.num_responses if cell else 0
         self.store.heartbeat("cell", self.key, self.num_done, self.total)
+
+
+def with_thought(response: Response) -> Response:
+    """The response with its tokens of thought counted; one that ends inside its thought was cut off there."""
+    thought, rest = split_thought(response.text)
+    by_letters = round(response.num_tokens * len(thought) / max(1, len(response.text)))
+    num_thought = min(response.num_thought or by_letters, response.num_tokens)
+    return replace(response, num_thought=num_thought, truncated=response.truncated or rest is None)

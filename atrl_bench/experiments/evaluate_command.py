@@ -110,6 +110,8 @@ class TaskScores:
     repeats: int
     skipped: dict[str, str]
     truncated: int
+    tokens: float  # an answer
+    thought_tokens: float
     states: dict[str, int]
     headline: str
     scores: dict[str, ScoreInterval]
@@ -129,6 +131,8 @@ class TaskScores:
             f"  {counted(self.problems, 'problem')} x {self.repeats}: {states}; {self.truncated} truncated; "
             f"{counted(len(self.skipped), 'row')} skipped",
         )
+        if self.thought_tokens:
+            yield (f"  {self.tokens:,.0f} tokens an answer, of which {self.thought_tokens:,.0f} thought",)
         if self.judge:
             yield (f"  {self.judge.line}",)
         if self.looks is not None:
@@ -222,6 +226,8 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         repeats=num_repeats,
         skipped=store.skipped(key),
         truncated=sum(sample.response.truncated for sample in samples),
+        tokens=sum(sample.response.num_tokens for sample in samples) / max(1, len(samples)),
+        thought_tokens=sum(sample.response.num_thought for sample in samples) / max(1, len(samples)),
         states=dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
         headline=headline,
         scores={metric: ScoreInterval.of(score(ScoredSamples(answers, metric, statistics))) for metric in metrics},

@@ -16,16 +16,22 @@ _BOX = re.compile(r"<\|begin_of_box\|>(.*?)<\|end_of_box\|>", re.S)
 
 
 def behind_thought(response: str) -> str | None:
-    """The response without its thought; None if it ends inside one, cut off before any answer.
+    """The response without its thought; None if it ends inside one, cut off before any answer."""
+    _, rest = split_thought(response)
+    return None if rest is None else _BOX.sub(r"\\boxed{\1}", rest)
+
+
+def split_thought(response: str) -> tuple[str, str | None]:
+    """A response's thought, with its tags, and what is behind it; None if it ends inside one.
 
     An answer in tags ends a thought that was not closed.
     """
     if "<" not in response and "◁" not in response:
-        return response
+        return "", response
     rest = _ENDS.split(response)[-1]
     if begin := _BEGINS.search(rest):
         answer = _ANSWER.search(rest, begin.end())
         if answer is None:
-            return None
+            return response, None
         rest = rest[answer.start() :]
-    return _BOX.sub(r"\\boxed{\1}", rest)
+    return response[: len(response) - len(rest)], rest

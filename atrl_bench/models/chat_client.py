@@ -146,7 +146,10 @@ class ChatClient:
         if status == 400 and is_blocked(content):
             return [Completion("", FILTERED, 0)] * n
         self._raise_unless_good(status, headers, body_text)
-        return [completion._replace(text=self._redacted(completion.text)) for completion in read_completions(content)]
+        return [
+            one._replace(text=self._redacted(one.text), thought=self._redacted(one.thought))
+            for one in read_completions(content)
+        ]
 
     def retried(self, attempt: Callable[[], T]) -> T:
         """Call `attempt` again, each time after a longer wait, while it raises `NoReplyError`.

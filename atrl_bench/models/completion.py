@@ -32,12 +32,26 @@ class UselessReplyError(NoReplyError):
 
 
 class Completion(NamedTuple):
-    """One answer: what the model said, why it stopped ("stop", "length", "content_filter", ...), its tokens."""
+    """One answer: what the model said, why it stopped ("stop", "length", "content_filter", ...), its tokens.
+
+    `thought` is what the server took out of the answer as the model's reasoning, and `num_thought` its tokens, where it
+    counts them: some services do that and show no thought.
+    """
 
     text: str
     finish_reason: str
     num_tokens: int
     num_prompt_tokens: int = 0
+    thought: str = ""
+    num_thought: int = 0
+
+    @property
+    def whole(self) -> str:
+        """The answer with its thought before it, as a model writes both; one that was cut off has no end."""
+        if not self.thought:
+            return self.text
+        is_cut = not self.text and self.finish_reason == "length"
+        return f"<think>\n{self.thought}" if is_cut else f"<think>\n{self.thought}\n</think>\n\n{self.text}"
 
 
 class _Part(BaseModel):
@@ -48,6 +62,12 @@ class _Part(BaseModel):
 class _Message(BaseModel):
     content: str | list[_Part] | None = None
     refusal: str | None = None
+    reasoning: str | None = None  # vLLM's name, and OpenRouter's
+    reasoning_content: str | None = None  # DeepSeek's and SGLang's
+
+    @property
+    def thought(self) -> str:
+        return self.reasoning or self.reasoning_content or ""
 
 
 class _Choice(BaseModel):
@@ -62,7 +82,7 @@ class _Choice(BaseModel):
         text = parts if parts is not None else self.message.refusal
         if self.finish_reason in NO_ANSWER:
             raise NoReplyError(f"the model stopped with {self.finish_reason!r}, which is no answer")
-        if text is None and self.finish_reason != FILTERED:
+        if text is None and self.finish_reason != FILTERED and not self.message.thought:
             raise NoReplyError("the reply has no text")
         return text or ""
 
@@ -72,9 +92,14 @@ class _Reply(BaseModel):
     usage: Any = None
 
 
+class _Details(BaseModel):
+    reasoning_tokens: int | None = Field(default=0, ge=0, lt=2**31)
+
+
 class _Usage(BaseModel):
     completion_tokens: int = Field(default=0, ge=0, lt=2**31)
     prompt_tokens: int = Field(default=0, ge=0, lt=2**31)
+    completion_tokens_details: _Details | None = None
 
 
 def read_completions(content: bytes) -> list[Completion]:
@@ -90,11 +115,16 @@ def read_completions(content: bytes) -> list[Completion]:
         usage = _Usage.model_validate(reply.usage or {})
     except ValidationError:
         usage = _Usage()
-    texts = [choice.text() for choice in reply.choices]
-    counts = shares(usage.completion_tokens, [len(text) for text in texts])
+    texts = [(choice.text(), choice.message.thought) for choice in reply.choices]
+    lengths = [len(text) + len(thought) for text, thought in texts]
+    counts = shares(usage.completion_tokens, lengths)
+    details = usage.completion_tokens_details
+    thought_counts = shares((details.reasoning_tokens or 0) if details else 0, lengths)
     return [
-        Completion(text, choice.finish_reason or "", count, usage.prompt_tokens)
-        for text, choice, count in zip(texts, reply.choices, counts, strict=True)
+        Completion(text, choice.finish_reason or "", count, usage.prompt_tokens, thought, num_thought)
+        for (text, thought), choice, count, num_thought in zip(
+            texts, reply.choices, counts, thought_counts, strict=True
+        )
     ]
 
 
@@ -102,7 +132,7 @@ def without_ends(completions: Sequence[Completion]) -> list[Completion]:
     """The answers of one reply of a server that counts the token that ended each, without these tokens."""
     num_ends = sum(one.finish_reason == "stop" for one in completions)
     num_tokens = max(0, sum(one.num_tokens for one in completions) - num_ends)
-    counts = shares(num_tokens, [len(one.text) for one in completions])
+    counts = shares(num_tokens, [len(one.text) + len(one.thought) for one in completions])
     return [one._replace(num_tokens=count) for one, count in zip(completions, counts, strict=True)]
 
 

@@ -91,7 +91,10 @@ class EndpointModel:
             completions = without_ends(completions)
         seconds = (time.perf_counter() - started) / len(completions)
         return [
-            Response(prompt.problem_id, repeat, name, one.text, one.num_tokens, seconds, one.finish_reason == "length")
+            Response(
+                *(prompt.problem_id, repeat, name, one.whole, one.num_tokens, seconds, one.finish_reason == "length"),
+                num_thought=one.num_thought,
+            )
             for repeat, one in zip(repeats, completions, strict=False)
         ]
 

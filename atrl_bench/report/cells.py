@@ -199,6 +199,7 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
         num_expected[task] = len(of_cell.problems)
         states.update({state.replace(" ", "_"): count for state, count in of_cell.states.items()})
         states.update(samples=of_cell.num_answers, truncated=cell.num_truncated)
+        states.update(tokens=cell.num_tokens, thought_tokens=cell.num_thought)
         skipped |= source.store.skipped(cell.key)
     counted = TableCell(
         state="partial",

@@ -115,10 +115,10 @@ def _write_parquet(path: Path, records: Iterator[dict[str, Any]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    response = ("prompt_hash", "text", "num_tokens", "seconds", "truncated")
+    response = ("prompt_hash", "text", "num_tokens", "seconds", "truncated", "num_thought")
     problem = ("problem_id", "group", "question", "gold", "choices", "meta", "repeat")
     names = (*PLACE, "task", "model", "cell", *problem, *response, *Verdict._fields)
-    kinds = dict.fromkeys(("seed", "repeat", "num_tokens"), pa.int64()) | {"truncated": pa.bool_()}
+    kinds = dict.fromkeys(("seed", "repeat", "num_tokens", "num_thought"), pa.int64()) | {"truncated": pa.bool_()}
     kinds |= dict.fromkeys(("seconds", "score"), pa.float64())
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in names])
     with replaced(path) as file, pq.ParquetWriter(file, schema) as writer:

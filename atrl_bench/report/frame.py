@@ -33,6 +33,7 @@ COLUMNS = (
     *("table", "row", "label", "recipe", "credit", "seed"),
     *("model", "profile", "temperature", "top_p", "top_k", "max_tokens", "repeats"),
     *("template", "system", "image", "task", "metric", "value", "standard_error"),
+    *("mean_tokens", "mean_thought_tokens"),
 )
 
 
@@ -123,6 +124,8 @@ def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
         "metric": metric,
         "value": 100 * estimate.mean,
         "standard_error": 100 * estimate.stderr,
+        "mean_tokens": cell.num_tokens / cell.num_responses,
+        "mean_thought_tokens": cell.num_thought / cell.num_responses,
     }
 
 

@@ -32,6 +32,8 @@ class StateCounts:
     ungraded: int = 0
     truncated: int = 0
     skipped: int = 0
+    tokens: int = 0  # of all samples
+    thought_tokens: int = 0
 
     @property
     def unusual(self) -> dict[str, int]:

@@ -46,7 +46,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Response:
-    """One raw answer of the model; `truncated` when it ran into the token limit."""
+    """One raw answer of the model; `truncated` when it ran into the token limit, or ends inside its thought."""
 
     problem_id: str
     repeat: int
@@ -55,6 +55,7 @@ class Response:
     num_tokens: int
     seconds: float
     truncated: bool
+    num_thought: int = 0  # of its tokens, those of a thought: as a server counts them, else by their share of letters
 
 
 class Verdict(NamedTuple):

@@ -7,7 +7,7 @@ stores up to it.
 from __future__ import annotations
 
 APPLICATION_ID = 0x41545242  # "ATRB" in the file header: an SQLite file without it is somebody else's
-VERSION = 1
+VERSION = 2
 
 # What `counts` says of each of `cells`, from the tables themselves.
 SCANNED = ", ".join(
@@ -16,6 +16,8 @@ SCANNED = ", ".join(
         ("count(*)", "problems"),
         ("count(*)", "responses"),
         ("coalesce(sum(truncated), 0)", "responses"),
+        ("coalesce(sum(num_tokens), 0)", "responses"),
+        ("coalesce(sum(num_thought), 0)", "responses"),
         ("count(*)", "grades"),
     )
 )
@@ -41,7 +43,7 @@ STATEMENTS = (
     """CREATE TABLE responses (
         cell TEXT NOT NULL, problem_id TEXT NOT NULL, repeat INTEGER NOT NULL, prompt_hash TEXT NOT NULL,
         text TEXT NOT NULL, num_tokens INTEGER NOT NULL, seconds REAL NOT NULL, truncated INTEGER NOT NULL,
-        checksum INTEGER NOT NULL,
+        num_thought INTEGER NOT NULL, checksum INTEGER NOT NULL,
         PRIMARY KEY (cell, problem_id, repeat), FOREIGN KEY (cell, problem_id) REFERENCES problems
     )""",
     """CREATE TABLE grades (
@@ -70,17 +72,22 @@ STATEMENTS = (
     # anew whenever anything of a cell's problems, answers or verdicts changes: equal means unchanged.
     """CREATE TABLE counts (
         cell TEXT PRIMARY KEY REFERENCES cells, problems INTEGER NOT NULL, responses INTEGER NOT NULL,
-        truncated INTEGER NOT NULL, graded INTEGER NOT NULL, version INTEGER NOT NULL
+        truncated INTEGER NOT NULL, tokens INTEGER NOT NULL, thought INTEGER NOT NULL, graded INTEGER NOT NULL,
+        version INTEGER NOT NULL
     ) WITHOUT ROWID""",
     "CREATE TRIGGER cells_INSERT AFTER INSERT ON cells BEGIN"
-    " INSERT INTO counts VALUES (NEW.key, 0, 0, 0, 0, random()); END",
+    " INSERT INTO counts VALUES (NEW.key, 0, 0, 0, 0, 0, 0, random()); END",
     *(
         f"CREATE TRIGGER {table}_{event} AFTER {event} ON {table} BEGIN"
         f" UPDATE counts SET {change} version = random() WHERE cell = {row}.cell; END"
         for event, row, sign in (("INSERT", "NEW", "+"), ("DELETE", "OLD", "-"))
         for table, change in (
             ("problems", f"problems = problems {sign} 1,"),
-            ("responses", f"responses = responses {sign} 1, truncated = truncated {sign} {row}.truncated,"),
+            (
+                "responses",
+                f"responses = responses {sign} 1, truncated = truncated {sign} {row}.truncated,"
+                f" tokens = tokens {sign} {row}.num_tokens, thought = thought {sign} {row}.num_thought,",
+            ),
             ("grades", f"graded = graded {sign} 1,"),
             ("skipped", ""),
         )
@@ -90,7 +97,12 @@ STATEMENTS = (
         f" UPDATE counts SET {change} version = random() WHERE cell = NEW.cell; END"
         for table, change in (
             ("problems", ""),
-            ("responses", "truncated = truncated - OLD.truncated + NEW.truncated,"),
+            (
+                "responses",
+                "truncated = truncated - OLD.truncated + NEW.truncated,"
+                " tokens = tokens - OLD.num_tokens + NEW.num_tokens,"
+                " thought = thought - OLD.num_thought + NEW.num_thought,",
+            ),
             ("grades", ""),
             ("skipped", ""),
         )
@@ -106,7 +118,7 @@ WRITES = {
     "update_cell": "UPDATE cells SET state = ?, reason = ?, expected = ifnull(?, expected), updated = ? WHERE key = ?",
     "add_problem": "INSERT OR IGNORE INTO problems VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     "add_skipped": "INSERT OR REPLACE INTO skipped VALUES (?, ?, ?)",
-    "add_response": "INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "add_response": "INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     "drop_response": "DELETE FROM responses WHERE cell = ? AND problem_id = ? AND repeat = ?",
     "add_verdict": """INSERT INTO grades (cell, problem_id, repeat, state, extracted, grader, why, score, details)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET

@@ -47,6 +47,8 @@ class Cell:
     num_problems: int
     num_responses: int
     num_truncated: int
+    num_tokens: int  # of all answers
+    num_thought: int
     num_graded: int
     version: int  # another one whenever anything of its problems, answers or verdicts has changed
     created: float
@@ -176,6 +178,7 @@ class Store:
                 r.num_tokens,
                 float(r.seconds),
                 int(r.truncated),
+                r.num_thought,
             )
             for r in responses
         ]
@@ -208,7 +211,7 @@ class Store:
 
     def miscounted(self) -> list[str]:
         """The cells of which the store has kept other counts than it has rows."""
-        counted = "SELECT cell, problems, responses, truncated, graded FROM counts"
+        counted = "SELECT cell, problems, responses, truncated, tokens, thought, graded FROM counts"
         rows = self._read(f"SELECT key, {SCANNED} FROM cells EXCEPT {counted} ORDER BY key")
         return [str(row[0]) for row in rows]
 
@@ -223,10 +226,10 @@ class Store:
         self._update_cell(key, "pending")
 
     def _read_responses(self, key: str, problem_ids: Sequence[str] | None = None) -> list[_StoredResponse]:
-        columns = "problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated"
+        columns = "problem_id, repeat, prompt_hash, text, num_tokens, seconds, truncated, num_thought"
         query = f"SELECT {columns}, checksum FROM responses WHERE cell = ?"
         return [
-            ((row[0], row[1]), Response(*[*row[:6], bool(row[6])]), row[7] == checksum_of(*row[:7]))
+            ((row[0], row[1]), Response(*[*row[:6], bool(row[6]), row[7]]), row[8] == checksum_of(*row[:8]))
             for row in self._read_of(query, key, problem_ids)
         ]
 
@@ -410,7 +413,10 @@ class Store:
             raise StoreError(f"The result store {self.path} has no run {key}.")
 
     def _cells(self, rest: str, values: Sequence[Any] = ()) -> Iterator[Cell]:
-        counted, source = "problems, responses, truncated, graded, version", "cells JOIN counts ON cell = key"
+        counted, source = (
+            "problems, responses, truncated, tokens, thought, graded, version",
+            "cells JOIN counts ON cell = key",
+        )
         for key, spec, *fields in self._read(
             f"SELECT key, spec, state, reason, expected, {counted}, created, updated FROM {source} {rest}", *values
         ):

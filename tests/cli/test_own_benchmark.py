@@ -95,3 +95,40 @@ def test_models_asked_in_one_way_stand_under_one_heading_and_another_way_has_its
 
 
 COLUMNS = ("--columns", "question=asked,answer=gold,image=picture")
+
+
+def thinking(body):
+    """A server that takes the reasoning out of an answer, shows none and counts it, leaves it in, or is cut off."""
+    [part] = [part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text"]
+    message, finish, usage = {"content": r"\boxed{red}", "reasoning_content": "It is red, " * 9}, "stop", {}
+    if "Is it" in part:
+        message, usage = {"content": r"\boxed{yes}"}, {"completion_tokens_details": {"reasoning_tokens": 70}}
+    elif "Which" in part:
+        message = {"content": f"<think>{'x' * 300}</think>" + r"\boxed{B}"}
+    elif "2 + 2" in part:
+        message, finish = {"content": None, "reasoning": r"Perhaps \boxed{4}, perhaps"}, "length"
+    reply = {"choices": [{"message": message, "finish_reason": finish}], "usage": {"completion_tokens": 100, **usage}}
+    return json.dumps(reply).encode()
+
+
+def test_thought_is_counted_apart_wherever_a_server_puts_it_and_an_unfinished_one_is_cut_off(here, serve) -> None:
+    server = serve(answer=thinking)
+    words = ("--base-url", server.url, "--profile", "smoke", "--tasks", "mine.jsonl", "--repeats", "1", *COLUMNS)
+    said = run("evaluate", "thinker", *words)
+    assert "3 correct, 1 unparseable; 1 truncated" in said
+    run("export", "jsonl", "--profile", "smoke")
+    lines = [json.loads(line) for line in (here / "runs/smoke/exports/samples.jsonl").read_text().splitlines()]
+    # By the server's count where it gives one, else by the share of letters.
+    thought = [len(line["text"]) - len(line["text"].split("</think>")[-1]) for line in lines]
+    by_letters = [round(100 * part / len(line["text"])) for part, line in zip(thought, lines, strict=True)]
+    assert [line["num_thought"] for line in lines] == [by_letters[0], 70, by_letters[2], 100]
+    assert (by_letters[0] > 80, by_letters[2] > 90) == (True, True)
+    assert [line["truncated"] for line in lines] == [False, False, False, True]
+    [scores] = atrl_bench.frame("runs/smoke").to_dict("records")
+    mean = sum(line["num_thought"] for line in lines) / 4
+    assert (scores["mean_tokens"], scores["mean_thought_tokens"]) == (100, mean)
+    assert f"100 tokens an answer, of which {mean:.0f} thought" in said
+    page = text_of((here / "runs/smoke/reports/evaluations.html").read_text())
+    assert f"100, of which {round(mean)} thought" in page
+    [answers] = (here / "runs/smoke/reports/samples/evaluations").glob("*.html")
+    assert "it ends inside its thought" in text_of(answers.read_text())

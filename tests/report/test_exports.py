@@ -29,7 +29,7 @@ SPEC = {
     "judge": None,
     "limit": None,
     "profile": "paper",
-    "decoding": {"repeats": 2, "temperature": 0.1, "max_new_tokens": 4096},
+    "decoding": {"repeats": 2, "temperature": 0.1, "top_p": 1.0, "max_new_tokens": 4096},
 }
 
 
