@@ -37,7 +37,7 @@ def write_evaluations(run_dir: RunDir) -> Path | None:
         definition, keys = _definition(cells, store)
         table = build_table(definition, store, profile=run_dir.profile, cell_keys=keys, runs={})
         shades, generated = remembered_shades(run_dir), run_dir.profile.generated_data
-        answers = AnswerSource(store, keys, run_dir.data_dir, "", shades, has_known_anchors=generated)
+        answers = AnswerSource(store, keys, run_dir.data_dir, shades, has_known_anchors=generated)
         table = made_with(table, run_dir.profile, run_dir.environment())
         page, *_ = write_report(table, run_dir.reports, answers, drawings={})
     write_index(run_dir)
