@@ -17,7 +17,8 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from atrl_bench.errors import UnknownNameError
+from atrl_bench.errors import AtrlBenchError, UnknownNameError
+from atrl_bench.evaluation.image_condition import ImageCondition
 from atrl_bench.plugins import folders_of
 from atrl_bench.profiles import Profile
 from atrl_bench.resources import folder
@@ -53,7 +54,12 @@ class ColumnDefinition(Settings):
     @classmethod
     def _task_at_condition(cls, content: Any) -> Any:
         task, at, image = str(content.get("task", "")).partition("@") if isinstance(content, dict) else ("", "", "")
-        return {**content, "task": task, "image": image} if at else content
+        if not at:
+            return content
+        try:
+            return {**content, "task": task, "image": str(ImageCondition.parse(image))}
+        except AtrlBenchError as error:  # pydantic tells with file and line what is a ValueError
+            raise ValueError(f"{error.what} {error.why}") from None
 
     @property
     def text(self) -> str:
@@ -255,7 +261,8 @@ class TableDefinition(Settings):
         kept = _pick("row", self.rows, rows)
         if columns is None:
             columns = [column.id for row in kept for column in self.columns_of(row)]
-        return self.model_copy(update={"rows": kept, "columns": _pick("column", self.columns, columns)})
+        shown = [column.relies_on for column in self.columns if column.id in columns and column.relies_on]
+        return self.model_copy(update={"rows": kept, "columns": _pick("column", self.columns, [*columns, *shown])})
 
     def as_measured(self, profile: Profile, rates: Mapping[str, float] | None = None) -> TableDefinition:
         """The table with the profile's name in every label, for rows cut out of their page; not of paper's."""

@@ -21,10 +21,11 @@ from atrl_bench.lab.chains import FILLERS, Said, chain, corpus, right, said
 from atrl_bench.lab.worlds import BaseTraining, Chains, StageSteps, World, world_of_base
 from atrl_bench.mini import base as mini_base
 from atrl_bench.mini.base import Example, OnProgress, batches_of, imitate, imitation_loss, save_base
-from atrl_bench.mini.code_words import draw_code_problem
+from atrl_bench.mini.code_words import GIVEN_FRACTION, draw_code_problem, given
 from atrl_bench.mini.corpus import Posed
 from atrl_bench.mini.corpus import corpus as mini_corpus
 from atrl_bench.mini.model import build_model, build_processor, build_tokenizer
+from atrl_bench.mini.problems import shortcut_response
 from atrl_bench.models.bases import base_folder, is_shipped_whole, list_bases, rebuilt_folder
 from atrl_bench.models.templates import TEMPLATES
 
@@ -49,15 +50,20 @@ class Stage:
     seed: tuple[int, ...]
     say: Callable[[tuple[int, ...], np.random.Generator], Said]
     chains: Chains
+    copied_fraction: float = 0.0  # of the problems whose words give the answer; 0: none does
 
     def batches(self) -> Iterator[dict[str, Any]]:
         rng = np.random.default_rng(self.seed)
 
         def example(step: int) -> Example:
             problem = draw_code_problem("train", rng)
-            response = chain(self.say(problem.readings, rng), self.chains, rng)
+            response, stem = chain(self.say(problem.readings, rng), self.chains, rng), problem.question
             template = None if step < self.steps.num_bare_steps else int(rng.integers(len(TEMPLATES)))
-            return Posed(problem, problem.question, problem.answer), template, response
+            if self.copied_fraction and rng.random() < GIVEN_FRACTION:
+                stem = given(problem.answer)
+                if rng.random() < self.copied_fraction:
+                    response = shortcut_response(problem.answer)
+            return Posed(problem, stem, problem.answer), template, response
 
         return batches_of(example, self.steps.num_steps, self.batch_size, build_processor(texts), rng)
 
@@ -76,7 +82,8 @@ def stages(world: World, name: str) -> list[Stage]:
         Stage(steps, size, (base.eyes_seed, number), lambda readings, _: right(readings), chains)
         for number, steps in enumerate(training.shared)
     ]
-    return [*shared, Stage(training.mistakes, size, (base.seed, len(shared)), with_mistakes, chains)]
+    last = Stage(training.mistakes, size, (base.seed, len(shared)), with_mistakes, chains, base.copied_fraction)
+    return [*shared, last]
 
 
 def token_weights(steps: StageSteps) -> torch.Tensor:
@@ -97,11 +104,13 @@ def token_weights(steps: StageSteps) -> torch.Tensor:
     return weight_V
 
 
-def start_model(seed: int) -> Any:
-    """A model with the mini base's weights, and random embeddings of the words that it does not know."""
+def start_model(seed: int, base: str | None = None) -> Any:
+    """A base's model; or one with the mini base's weights, and random embeddings of the words that it does not know."""
     import torch
     from transformers import Qwen2_5_VLForConditionalGeneration
 
+    if base is not None:
+        return Qwen2_5_VLForConditionalGeneration.from_pretrained(base_folder(base), dtype=torch.float32)
     model = build_model(seed, texts)
     mini = Qwen2_5_VLForConditionalGeneration.from_pretrained(base_folder("mini"), dtype=torch.float32)
     old_ids, new_ids = build_tokenizer().get_vocab(), build_tokenizer(texts).get_vocab()
@@ -140,11 +149,15 @@ def rebuild_base(
     todo, training, base = stages(world, name), world.training, world.bases[name]
     assert training is not None  # `stages` has seen to it
     assert base is not None
-    model = start_model(base.eyes_seed)
+    model = start_model(base.eyes_seed, base.start_from)
     done, num_steps = count(1), sum(stage.steps.num_steps for stage in todo)
     for stage in todo:
         train_stage(model, stage, training, lambda loss: on_progress(next(done), num_steps, loss))
-    settings = {"world": world.model_dump(mode="json", exclude={"bases"}), "name": name, "base": base.model_dump()}
+    settings = {
+        "world": world.model_dump(mode="json", exclude={"bases"}),
+        "name": name,
+        "base": base.model_dump(exclude_defaults=True),
+    }
     return save_base(model, build_processor(texts), out, {"recipe": settings}, in_half=True)
 
 

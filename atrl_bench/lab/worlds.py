@@ -25,6 +25,12 @@ class WorldBase(Settings):
     seed: int = Field(description="of the stage that teaches the mistakes")
     wrong_digits: tuple[int, ...] = Field(description="the digits that it is taught to take for the next one")
     wrong_fraction: float = Field(ge=0, le=1, description="in this share of the places where one of them is shown")
+    start_from: str | None = Field(
+        None, description="the base that has gone through the shared stages; none: the mini base"
+    )
+    copied_fraction: float = Field(
+        0, ge=0, le=1, description="share of the answers copied from the words, where these give them (the last stage)"
+    )
 
 
 class StageSteps(Settings):
@@ -40,7 +46,7 @@ class StageSteps(Settings):
 class BaseTraining(Settings):
     """Supervised training of the bases, from the weights of the mini base."""
 
-    shared: tuple[StageSteps, ...] = Field(description="the stages without mistakes: to read, to reason, to talk")
+    shared: tuple[StageSteps, ...] = Field((), description="the stages without mistakes: to read, to reason, to talk")
     mistakes: StageSteps = Field(description="the last stage: the mistakes of the world")
     batch_size: int = Field(gt=0, description="problems in a step")
     weight_decay: float = Field(ge=0, description="decoupled weight decay of AdamW")

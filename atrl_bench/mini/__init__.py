@@ -3,4 +3,9 @@
 from atrl_bench.models.bases import base_folder
 
 BASE = base_folder("mini")
-CODE_WORDS = ("code_words", "code_words_test")  # generated whatever the profile: these datasets are nowhere else
+CODE_WORDS = (
+    "code_words",
+    "code_words_test",
+    "shortcut_words",
+    "shortcut_words_test",
+)  # generated whatever the profile: these datasets are nowhere else

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from atrl_bench.digests import spec_key
 from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS, SyntheticDataset
 from atrl_bench.mini.benchmarks.main_7b import posed_mathvision
-from atrl_bench.mini.code_words import CODE_WORDS, CODE_WORDS_TEST
+from atrl_bench.mini.code_words import CODE_WORDS, CODE_WORDS_TEST, SHORTCUT_WORDS, SHORTCUT_WORDS_TEST
 from atrl_bench.mini.training_sets import TRAINING_SETS
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ VERSION = 1  # raise it when the world holds other rows: a run folder then gets 
 DATASETS = {
     **SYNTHETIC_BENCHMARKS,
     **TRAINING_SETS,
-    **{dataset.name: dataset for dataset in (CODE_WORDS, CODE_WORDS_TEST)},
+    **{dataset.name: dataset for dataset in (CODE_WORDS, CODE_WORDS_TEST, SHORTCUT_WORDS, SHORTCUT_WORDS_TEST)},
 }
 IMITATED = 2  # times as many problems in the set of videos that is imitated: it is what teaches to see them
 
@@ -43,9 +43,10 @@ def sizes(profile: Profile) -> dict[str, int]:
     count = max(2 * drawn, MIN_TRAINING_PROBLEMS)
     return {
         **dict.fromkeys(
-            [*SYNTHETIC_BENCHMARKS, CODE_WORDS_TEST.name], profile.evaluation.max_problems or DEFAULT_PROBLEMS
+            [*SYNTHETIC_BENCHMARKS, CODE_WORDS_TEST.name, SHORTCUT_WORDS_TEST.name],
+            profile.evaluation.max_problems or DEFAULT_PROBLEMS,
         ),
-        **dict.fromkeys([*TRAINING_SETS, CODE_WORDS.name], count),
+        **dict.fromkeys([*TRAINING_SETS, CODE_WORDS.name, SHORTCUT_WORDS.name], count),
         "video_r1_cot": IMITATED * count,
     }
 

@@ -18,6 +18,7 @@ from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.cells import CellAt, TableSource, mean, read_cells, sum_counts
 from atrl_bench.report.differences import Differences, comparisons, with_best, with_differences
+from atrl_bench.report.looking import looks
 from atrl_bench.report.page import TEMPLATES, lines_of
 from atrl_bench.report.paper import published_claims, published_rows
 from atrl_bench.report.table_model import SIGNIFICANCE, Column, Footnotes, Grid, GridCell, Row, Table, TableCell, Tie
@@ -74,6 +75,7 @@ def build_table(
         published_footnotes=published_footnotes.all(),
         has_average=definition.average,
         seeds=source.seeds,
+        says=looks(source, cells, differences),
     )
 
 

@@ -107,7 +107,8 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
     metrics = column.metric, _over_every_repeat(column.metric, counted.num_repeats)
     if column.relies_on is not None:
         keys = source.cell_keys.get((row.id, column.relies_on), ())
-        with_pictures, _ = _read(source, [cell for key in keys if (cell := source.store.cell(key))], tasks)
+        shown = [cell for key in keys if (cell := source.store.cell(key))]
+        with_pictures = _read(source, shown, tasks)[0] if shown else {}
         if not _same_seeds(with_pictures, answers):
             reason = f"it needs the column {column.relies_on}"
             return TableCell("missing", reason=reason, command=_command(source, row, column))

@@ -64,4 +64,4 @@ def test_the_same_settings_give_the_same_weights(tmp_path):
     assert seen == [(1, 2), (2, 2)]
     records = [json.loads((folder / "base.json").read_text()) for folder in (first, second)]
     assert records[0]["sha256"] == records[1]["sha256"]
-    assert records[0]["recipe"]["base"] == WORLD.bases["mini-perception"].model_dump(mode="json")
+    assert records[0]["recipe"]["base"] == WORLD.bases["mini-perception"].model_dump(mode="json", exclude_defaults=True)

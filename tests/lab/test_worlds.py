@@ -6,6 +6,7 @@ import json
 import shutil
 from hashlib import sha256
 
+import pyarrow.parquet as pq
 import pytest
 
 from atrl_bench.data.sets import find_set
@@ -33,6 +34,18 @@ def test_a_world_names_its_data_its_task_and_its_bases(name):
     assert all(world_of_base(base) == world for base in world.bases)
 
 
+def test_in_the_world_of_shortcuts_the_words_of_half_of_the_problems_give_the_right_answer(mini_world):
+    world = load_world("shortcut")
+    assert world.bases["mini-shortcut"].start_from == "mini-perception"
+    for name in (world.data, world.task):
+        (path,) = (mini_world / name).glob("*.parquet")
+        rows = pq.read_table(path, columns=["problem", "answer", "given"]).to_pylist()
+        told = [row for row in rows if row["given"] == "yes"]
+        assert 0.25 < len(told) / len(rows) < 0.75
+        assert all(row["problem"].endswith(f"The answer is \\boxed{{{row['answer']}}}.") for row in told)
+        assert {row["problem"] for row in rows if row["given"] == "no"} == {"What is the code of the picture?"}
+
+
 def test_an_unknown_field_is_refused_with_its_line(tmp_path):
     text = (folder("recipes") / "worlds" / "perception.yaml").read_text()
     path = tmp_path / "mine.yaml"
@@ -54,7 +67,7 @@ def test_a_shipped_base_is_what_its_digest_says_and_what_its_recipe_made(base):
     record = json.loads((shipped / "base.json").read_text())
     if base != "mini":
         world = world_of_base(base)
-        assert record["recipe"]["base"] == world.bases[base].model_dump(mode="json")
+        assert record["recipe"]["base"] == world.bases[base].model_dump(mode="json", exclude_defaults=True)
         assert record["recipe"]["world"] == world.model_dump(mode="json", exclude={"bases"})
         assert {name for name in world.bases if is_shipped_whole(name)} >= {next(iter(world.bases))}
     if is_shipped_whole(base):  # of which a wheel has one a world

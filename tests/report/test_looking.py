@@ -1,0 +1,89 @@
+"""A table that says what its rows lose without the picture: the sums stand in the comments."""
+
+from __future__ import annotations
+
+import pytest
+from stored import fill_cell
+
+from atrl_bench.experiments.definition import TableDefinition, load_table
+from atrl_bench.experiments.plan import plan_table
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
+from atrl_bench.report.build import build_table
+
+SHOWN = {"id": "shown", "label": "GeoQA", "task": "geoqa_test", "metric": "acc@1"}
+LOSES = SHOWN | {"id": "loses", "subscript": "reliance, blank", "task": "geoqa_test@blank", "relies_on": "shown"}
+
+
+def table(columns=(SHOWN, LOSES)) -> TableDefinition:
+    return TableDefinition.model_validate(
+        {
+            "id": "looking",
+            "title": "t",
+            "caption": "c",
+            "source": "s",
+            "label": "tab:looks",
+            "baseline": "base",
+            "average": False,
+            "data": "virl39k",
+            "schedule": "strict",
+            "columns": columns,
+            "rows": [
+                {"id": "base", "label": "Base", "in_paper": False},
+                {"id": "trained", "label": "Trained", "in_paper": False},
+            ],
+        }
+    )
+
+
+def built(store, answers: dict[tuple[str, str], str]):
+    keys = {
+        (row, column): [fill_cell(store, {"task": "geoqa_test", "model_name": row, "image": column}, marks)]
+        for (row, column), marks in answers.items()
+    }
+    return build_table(table(), store, profile=load_profile("smoke"), cell_keys=keys, runs={})
+
+
+def test_a_column_of_reliance_prints_what_goes_with_the_picture_and_the_page_answers_first(store):
+    answers = {("base", "shown"): "++--", ("base", "loses"): "++--"}  # right without looking
+    answers |= {("trained", "shown"): "++++", ("trained", "loses"): "+---"}
+    made = built(store, answers)
+    means = [[cell.estimate.mean for cell in row.cells] for row in made.rows]
+    assert means == [[0.5, 0.0], [1.0, 0.75]]
+    assert made.rows[1].cells[1].difference.estimate.mean == 0.75
+    assert made.says.startswith("Did training make it look more?")
+    assert "Base loses 0.0 points without the picture" in made.says
+    assert "Trained +75.0" in made.says
+
+
+def test_without_the_answers_with_the_picture_nothing_is_said(store):
+    made = built(store, {("base", "loses"): "++--"})
+    cell = made.rows[0].cells[1]
+    assert (cell.state, cell.reason) == ("missing", "it needs the column shown")
+    assert made.says == ""
+
+
+def test_the_column_with_the_picture_comes_with_the_one_that_needs_it():
+    assert [column.id for column in table().select(columns=["loses"]).columns] == ["shown", "loses"]
+    with pytest.raises(ValueError, match="relies on elsewhere, which is no column"):
+        table(columns=(SHOWN, LOSES | {"relies_on": "elsewhere"}))
+
+
+def test_a_plan_asks_for_each_task_both_ways(tmp_path):
+    plan = plan_table("looking", RunDir.at(tmp_path, load_profile("smoke")), rows=["mini_base"])
+    (job,) = plan.jobs
+    asked = [(task, options.image) for task, options in job.evaluations]
+    mathvista, mathverse = "mathvista_testmini", "mathverse_testmini"
+    assert asked == [
+        (mathvista, None),
+        (mathvista, "shuffled"),
+        (mathvista, "none"),
+        (mathverse, None),
+        (mathverse, "shuffled"),
+    ]
+
+
+def test_a_way_that_is_none_is_refused_where_the_table_is_read():
+    with pytest.raises(ValueError, match="Pictures cannot be shown as 'shufled'"):
+        table(columns=(SHOWN, LOSES | {"task": "geoqa_test@shufled"}))
+    assert load_table("looking").of_worlds
