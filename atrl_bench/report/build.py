@@ -75,7 +75,7 @@ def build_table(
         published_footnotes=published_footnotes.all(),
         has_average=definition.average,
         seeds=source.seeds,
-        says=looks(source, cells, differences),
+        says=looks(source, cells, differences) if any(c.relies_on for c in definition.columns) else "",
     )
 
 

@@ -12,7 +12,7 @@ from atrl_bench.results import numbers
 
 
 def looks(source: TableSource, cells: Mapping[CellAt, TableCell], differences: Differences) -> str:
-    """A sentence a column of reliance, "" for a table without one; a star for what survives the table's correction."""
+    """A sentence a column of reliance; a star for what survives the table's correction."""
     columns = [column for column in source.definition.columns if column.relies_on is not None]
     sentences = [sentence for column in columns for sentence in _sentences(column, source, cells, differences)]
     return " ".join(["Did training make it look more?", *sentences]) if sentences else ""
