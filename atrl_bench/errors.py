@@ -10,6 +10,7 @@ AtrlBenchError            base: says what happened, why, and the next command to
 ├── StoreError            the result store cannot be opened or written: free space, unlock, upgrade
 ├── PluginError           another installed package adds something that cannot be used: mend or remove it
 └── EndpointError         a model or judge server that does not answer: start it, then run the same command again
+    └── BudgetSpentError  one that was to cost no more: the same command goes on, and may cost as much again
 """
 
 from __future__ import annotations
@@ -100,3 +101,9 @@ class PluginError(AtrlBenchError):
 
 class EndpointError(AtrlBenchError):
     """A model or judge endpoint that does not answer as its protocol says."""
+
+
+class BudgetSpentError(EndpointError):
+    """What an endpoint's answers may cost is spent."""
+
+    exit_code = 3

@@ -12,11 +12,13 @@ from atrl_bench.cli.options import (
     COLUMNS_HELP,
     PAPERS_JUDGE,
     JudgeModel,
+    JudgePrompt,
     Options,
     allow_code,
     complete_row_models,
     complete_tasks,
     names_of,
+    prices_of,
     with_options,
 )
 from atrl_bench.cli.printing import show
@@ -35,6 +37,7 @@ def judge(
     model: JudgeModel = PAPERS_JUDGE,
     api_key_variable: Annotated[str, Option(help="environment variable with the judge's key")] = "JUDGE_API_KEY",
     scope: Annotated[Literal["all", "open"], Option(help="open leaves option letters to the rules")] = "all",
+    prompt: JudgePrompt = None,
     strict: Annotated[bool, Option(help="refuse a judge that fails its calibration")] = True,
     rules: Annotated[bool, Option("--none", help="from now on the rule grader alone decides")] = False,
 ) -> None:
@@ -45,6 +48,7 @@ def judge(
     """
     from atrl_bench.experiments import judge_choice
     from atrl_bench.grading.judge.judge import JudgeConfig
+    from atrl_bench.settings import text_of
 
     if rules and base_url:
         raise BadParameter("give a URL or --none, not both")
@@ -52,7 +56,10 @@ def judge(
     if rules:
         record = judge_choice.drop_judge(run_dir)
     elif base_url:
-        config = JudgeConfig(base_url, model, api_key_variable=api_key_variable, scope=scope, strict=strict)
+        criteria = None if prompt is None else text_of(prompt)
+        config = JudgeConfig(
+            base_url, model, api_key_variable=api_key_variable, scope=scope, strict=strict, criteria=criteria
+        )
         record = judge_choice.choose_judge(run_dir, config)
     else:
         record = judge_choice.folder_judge(run_dir)
@@ -79,6 +86,13 @@ def evaluate(
         str | None, Option(help="URL of an LLM judge; default: the run folder's, see `atrl-bench judge`")
     ] = None,
     judge_model: JudgeModel = PAPERS_JUDGE,
+    judge_prompt: JudgePrompt = None,
+    max_cost: Annotated[
+        float | None, Option(min=0, help="stop when the answers of a URL took so many tokens, or so much by --prices")
+    ] = None,
+    prices: Annotated[
+        str | None, Option(help="money for a million tokens of prompts and of answers: 0.15,0.60")
+    ] = None,
 ) -> None:
     """Evaluate one model and print its scores.
 
@@ -90,10 +104,19 @@ def evaluate(
     from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
     from atrl_bench.experiments.price import price_of_evaluation
     from atrl_bench.grading.judge.judge import JudgeConfig
+    from atrl_bench.models.budget import Budget
     from atrl_bench.models.chat_client import EndpointConfig
+    from atrl_bench.settings import text_of
 
     allow_code(options.allow_code)
-    judge = JudgeConfig(judge_base_url, judge_model) if judge_base_url else None
+    judge = None
+    if judge_base_url:
+        judge = JudgeConfig(judge_base_url, judge_model, criteria=judge_prompt and text_of(judge_prompt))
+    elif judge_prompt:
+        raise BadParameter("--judge-prompt is for --judge-base-url; of a run folder's judge: atrl-bench judge --prompt")
+    if (max_cost is not None and not base_url) or (prices and max_cost is None):
+        raise BadParameter("--max-cost is for --base-url, and --prices for --max-cost: what answers here costs hours")
+    budget = None if max_cost is None else Budget(max_cost, prices_of(prices))
     endpoint = None
     if base_url:
         if options.serve:
@@ -105,7 +128,9 @@ def evaluate(
                 "a served model has no sizes of its own here: give --profile paper (published benchmarks, answers of "
                 "up to 4,096 tokens), mini (generated ones, 48 tokens), or your own, PATH.yaml with `base: paper`"
             )
-        endpoint = EndpointConfig(base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel)
+        endpoint = EndpointConfig(
+            base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel, budget=budget
+        )
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(None, limit, frames, judge, endpoint, options.seed, image)
     names, run_dir = (
@@ -126,6 +151,8 @@ def evaluate(
 
         page = write_evaluations(run_dir)
         show(scores, options.as_json)
+        if budget is not None:
+            options.say(f"Spent: {budget.text}.")
         if page is not None:
             options.say(f"Report: {page}")
 

@@ -32,6 +32,9 @@ ON = re.compile(r"ray|ray://[^\s/]+:\d{1,5}|slurm|slurm:[1-9]\d{0,3}")
 ANSWERING = ("temperature", "top_p", "top_k", "max_tokens", "repeats", "template", "system")
 COLUMNS_HELP = "what columns of your own are called: question=prompt,answer=gold,image=picture,options=choices"
 PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
+JudgePrompt = Annotated[
+    str | None, Option(help="what it counts as equal, in your own words or a file with them; default: ours")
+]
 JudgeModel = Annotated[str, Option(help="model name at that URL")]
 
 
@@ -262,6 +265,20 @@ def names_of(text: str | None) -> list[str] | None:
     if not names:  # a table of no rows would overwrite the one that is there
         raise BadParameter(f"{text!r} names nothing.\nWrite one name or several, separated by commas.")
     return names
+
+
+def prices_of(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        prompts, answers = map(float, text.split(","))
+    except ValueError:
+        prompts = answers = -1.0
+    if min(prompts, answers) < 0:
+        raise BadParameter(
+            f"{text!r} is no pair of prices, of prompts and of answers: 0.15,0.60", param_hint="--prices"
+        )
+    return prompts, answers
 
 
 def seeds_of(text: str | None) -> list[int] | None:

@@ -39,6 +39,8 @@ class FolderJudge(Record):
         scope = "every answer" if self.judge.scope == "all" else "every answer but option letters"
         yield f"Judge in {self.root}: {self.judge.model} at {self.judge.base_url}"
         yield f"It decides about {scope} that the rules cannot prove right; temperature {self.judge.temperature:g}."
+        if self.judge.criteria is not None:
+            yield f"It is told in the user's own words what is equal: {self.judge.criteria}"
         if self.calibration is None:
             yield "Its calibration questions have not been asked in this folder."
             return

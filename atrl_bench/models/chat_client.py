@@ -15,12 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from atrl_bench.errors import EndpointError
+from atrl_bench.models.budget import Budget
 from atrl_bench.models.completion import (
     FILTERED,
     Completion,
@@ -28,6 +29,7 @@ from atrl_bench.models.completion import (
     UselessReplyError,
     is_blocked,
     read_completions,
+    tokens_taken,
 )
 
 MAX_REPLY_BYTES = 1 << 20  # for each answer that was asked for
@@ -62,6 +64,7 @@ class EndpointConfig:
     num_attempts: int = 8
     seconds: float = 900.0  # for one whole reply, however slowly it drips
     first_wait: float = 0.5  # doubled after every failure
+    budget: Budget | None = field(default=None, compare=False, repr=False)  # of the requests of one command
 
     def __post_init__(self) -> None:
         address = _address(self.base_url)
@@ -133,6 +136,8 @@ class ChatClient:
             "logit_bias": {str(token): LEAST_BIAS for token in never_drawn} or None,
         }
         body = {name: value for name, value in wanted.items() if value is not None}
+        if self.config.budget is not None:
+            self.config.budget.require_left()
         while True:
             sent = self._in_dialect(body)
             status, headers, content = self._exchange("POST", "/chat/completions", MAX_REPLY_BYTES * n, sent)
@@ -146,6 +151,8 @@ class ChatClient:
         if status == 400 and is_blocked(content):
             return [Completion("", FILTERED, 0)] * n
         self._raise_unless_good(status, headers, body_text)
+        if self.config.budget is not None:  # also of what turns out to be no answer
+            self.config.budget.count(*tokens_taken(messages, content))
         return [
             one._replace(text=self._redacted(one.text), thought=self._redacted(one.thought))
             for one in read_completions(content)

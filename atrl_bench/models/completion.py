@@ -102,6 +102,25 @@ class _Usage(BaseModel):
     completion_tokens_details: _Details | None = None
 
 
+# Of a server that does not say what a request took.
+LETTERS_PER_TOKEN, TOKENS_PER_PICTURE = 3, 1_000
+
+
+def tokens_taken(messages: Sequence[dict[str, Any]], content: bytes) -> tuple[int, int]:
+    """The tokens of a request and of its reply, whatever that is worth: as the server says, else by their letters."""
+    try:
+        reply = json.loads(content)
+        usage = _Usage.model_validate(reply.get("usage") or {})
+        said = "".join(str(part) for choice in reply.get("choices") or () for part in choice["message"].values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        usage, said = _Usage(), ""
+    contents = [turn["content"] for turn in messages]
+    parts = [part for some in contents for part in ([{"text": some}] if isinstance(some, str) else some)]
+    num_letters = sum(len(part.get("text", "")) for part in parts)
+    by_letters = num_letters // LETTERS_PER_TOKEN + TOKENS_PER_PICTURE * sum("text" not in part for part in parts)
+    return usage.prompt_tokens or by_letters, usage.completion_tokens or len(said) // LETTERS_PER_TOKEN
+
+
 def read_completions(content: bytes) -> list[Completion]:
     """The answers of a reply; raises `NoReplyError` for a reply that holds none.
 

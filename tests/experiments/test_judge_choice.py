@@ -61,6 +61,19 @@ def test_a_folder_has_no_judge_until_one_is_chosen_and_none_after_it_is_dropped(
     assert text == f"No judge in {tmp_path}: the rule grader alone decides."
 
 
+def test_a_judge_may_be_told_in_ones_own_words_what_is_equal_and_is_another_judge_then(serve, fit, tmp_path):
+    server = serve(answer=fit(generous))
+    strict = server.config(criteria="Units matter: 5 cm is not 5.")
+    judge_choice.choose_judge(run_dir(tmp_path), strict)
+    [words] = {request["messages"][0]["content"].partition("\n")[0] for request in server.requests}
+    assert words == "Units matter: 5 cm is not 5."
+    assert all("with the mark" in request["messages"][0]["content"] for request in server.requests)
+    assert strict.identity == {**server.config().identity, "criteria": "Units matter: 5 cm is not 5."}
+    assert "in the user's own words what is equal: Units matter: 5 cm is not 5." in said(tmp_path)
+    assert "known right 15 of 15" in said(tmp_path)
+    assert run_dir(tmp_path).judge == strict
+
+
 def test_the_key_of_a_judge_is_nowhere_in_the_folder(serve, fit, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-very-secret")
     judge_choice.choose_judge(run_dir(tmp_path), serve(answer=fit(generous)).config(api_key_variable="MY_KEY"))

@@ -10,8 +10,9 @@ once more whenever it is chosen for a run folder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from atrl_bench.digests import spec_key
@@ -140,9 +141,10 @@ def check_calibration(judge: Judge, *, anew: bool = False) -> CalibrationReport:
     Raises `EndpointError` for a judge that is not fit, before any verdict of it is kept, unless it is not `strict`.
     """
     without_memory = Judge(judge.config)  # for it has no store
-    decisions = (without_memory if anew else judge).decide(_MESSAGES, keep=False)
+    messages = _messages(judge.config.criteria)
+    decisions = (without_memory if anew else judge).decide(messages, keep=False)
     judgements = [decision.judgement for decision in decisions]
-    report = _report({judgement.question: judgement for judgement in judgements})
+    report = _report({judgement.question: judgement for judgement in judgements}, _questions(judge.config.criteria))
     assert report is not None
     if judge.config.strict and report.objections:
         raise EndpointError(
@@ -156,15 +158,22 @@ def check_calibration(judge: Judge, *, anew: bool = False) -> CalibrationReport:
 
 def calibration_report(store: Store, identity: Mapping[str, Any]) -> CalibrationReport | None:
     """How the judge with this identity did on its calibration set in this store, None if it was never asked."""
-    return _report(store.judgements(spec_key(identity), _QUESTIONS))
+    questions = _questions(identity.get("criteria"))
+    return _report(store.judgements(spec_key(identity), questions), questions)
 
 
-_MESSAGES = [judge_messages(item.candidate) for item in CALIBRATION_SET]
-_QUESTIONS = [question_digest(messages) for messages in _MESSAGES]
+@cache
+def _messages(criteria: str | None) -> tuple[list[dict[str, str]], ...]:
+    return tuple(judge_messages(item.candidate, criteria) for item in CALIBRATION_SET)
 
 
-def _report(judgements: Mapping[str, Judgement]) -> CalibrationReport | None:
-    stored = [judgements.get(question) for question in _QUESTIONS]
+@cache
+def _questions(criteria: str | None) -> tuple[str, ...]:
+    return tuple(map(question_digest, _messages(criteria)))
+
+
+def _report(judgements: Mapping[str, Judgement], questions: Sequence[str]) -> CalibrationReport | None:
+    stored = [judgements.get(question) for question in questions]
     created = [judgement.created for judgement in stored if judgement is not None]
     if not created:
         return None

@@ -38,6 +38,7 @@ class JudgeConfig(EndpointConfig):
     max_tokens: int = 512  # room for a judge that thinks before it answers
     scope: Scope = "all"  # `open` leaves an option letter to the rules, which read it as well as anybody
     strict: bool = True  # a judge that fails on its calibration set decides nothing
+    criteria: str | None = None  # the user's own words on what is equal; None: ours
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -49,6 +50,7 @@ class JudgeConfig(EndpointConfig):
             "prompt_version": JUDGE_PROMPT_VERSION,
             "scope": self.scope,
             "strict": self.strict,
+            **({} if self.criteria is None else {"criteria": self.criteria}),
         }
 
 
@@ -81,7 +83,7 @@ class Judge:
 
         `details["calls"]` is how many requests a verdict took: 0 when it was known, more than 1 after a retry.
         """
-        decisions = self.decide([judge_messages(candidate) for candidate in candidates])
+        decisions = self.decide([judge_messages(candidate, self.config.criteria) for candidate in candidates])
         return [
             Verdict(cast(State, said.state), candidate.extracted, "judge", said.why, details={"calls": calls})
             for candidate, (said, calls) in zip(candidates, decisions, strict=True)

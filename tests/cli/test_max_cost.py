@@ -1,0 +1,62 @@
+"""A cap on what an endpoint's answers may take, in tokens or in money: it stops, and goes on when asked again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from atrl_bench.models.completion import tokens_taken
+
+NUM_PROBLEMS = 12
+
+
+@pytest.fixture
+def evaluate(tmp_path, serve):
+    """Evaluate a server each of whose answers takes 900 tokens to ask and 100 to give; with the server."""
+    rows = [{"question": f"What is {n} + 1?", "answer": n + 1} for n in range(NUM_PROBLEMS)]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    usage = {"prompt_tokens": 900, "completion_tokens": 100}
+    reply = {"choices": [{"message": {"content": r"\boxed{3}"}, "finish_reason": "stop"}], "usage": usage}
+    server = serve(json.dumps(reply).encode())
+    words = ("evaluate", "x", "--base-url", server.url, "--tasks", "mine.jsonl", "--profile", "smoke", "--repeats", "1")
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "atrl_bench", *words, "--num-parallel", "2", *more]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    return run, server
+
+
+@pytest.mark.parametrize("cap", [("5000",), ("5.5", "--prices", "1000,2000")], ids=["tokens", "money"])
+def test_what_is_spent_stops_the_command_with_a_code_of_its_own_and_the_next_one_goes_on(cap, evaluate) -> None:
+    run, server = evaluate
+    stopped = run("--max-cost", *cap)
+    # 1,000 tokens an answer, or 900 x 0.001 + 100 x 0.002 = 1.1: five answers, and the one beside them.
+    assert (stopped.returncode, 5 <= len(server.requests) <= 6) == (3, True)
+    assert "What --max-cost allows is spent." in stopped.stderr
+    assert "the same command again" in stopped.stderr
+    before = len(server.requests)
+    done = run("--max-cost", "100000")
+    assert (done.returncode, len(server.requests)) == (0, NUM_PROBLEMS)
+    left = NUM_PROBLEMS - before
+    assert f"Spent: {900 * left:,} tokens of prompts and {100 * left:,} of answers, of 100,000." in done.stdout
+
+
+def test_a_server_that_tells_no_usage_is_counted_by_letters_and_pictures() -> None:
+    messages = [
+        {"role": "system", "content": "x" * 30},
+        {"role": "user", "content": [{"type": "image_url"}, {"type": "text", "text": "x" * 60}]},
+    ]
+    reply = json.dumps({"choices": [{"message": {"content": "y" * 90}}]}).encode()
+    assert tokens_taken(messages[1:], reply) == (1_020, 30)
+    assert tokens_taken(messages[:1], b"no reply") == (10, 0)
+    assert tokens_taken(messages, reply) == (1_030, 30)
+
+
+def test_a_cap_is_for_what_a_url_answers(evaluate) -> None:
+    run, _ = evaluate
+    assert "--prices for --max-cost" in run("--prices", "1,2").stderr.replace("\n", " ")
+    assert "no pair of prices" in run("--max-cost", "1", "--prices", "1").stderr.replace("\n", " ")
