@@ -100,14 +100,14 @@ def _connectivity_scores(
 ) -> Iterator[AnchorScore]:
     for reading, count in product(READINGS, range(1, num_layers + 1)):
         means = attention_B[reading, count]
-        single = means if count == 1 else _layer(means, attention_B[reading, count - 1], count)
+        single = means if count == 1 else layer_alone(means, attention_B[reading, count - 1], count)
         for rule in ("raw_attention", "without_bias_correction"):
             for part, setting, rows in ((LAST, f"{count}", means), (SINGLE, f"{count} from the end", single)):
                 values = [token_credit(each, rule, CreditConfig(), i).connectivity_T for i, each in enumerate(rows)]
                 yield AnchorScore(part, setting, reading, rule == "raw_attention", *mean_auc(anchors, values))
 
 
-def _layer(means: Sequence[AttentionRows], shorter: Sequence[AttentionRows], count: int) -> list[AttentionRows]:
+def layer_alone(means: Sequence[AttentionRows], shorter: Sequence[AttentionRows], count: int) -> list[AttentionRows]:
     """The rows of the layer that a mean over `count` layers has and one over one less has not."""
     from atrl_bench.credit.attention_rows import AttentionRows
 

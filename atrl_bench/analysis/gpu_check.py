@@ -72,7 +72,7 @@ def gpu_check(shape: str) -> GpuCheck:
             why="A rehearsal with a tiny model runs on any machine in about a minute.",
             next_step="atrl-bench doctor --gpu --size tiny",
         )
-    measured, failures = _attempted(_rates_of(shape))
+    measured, failures = _attempted(rates_of(shape))
     gc.collect()  # the model of the rates, before the step makes its own
     torch.cuda.empty_cache()
     smoke, threads = load_profile("smoke"), torch.get_num_threads()
@@ -93,7 +93,7 @@ def _attempted(measures: Mapping[str, Callable[[], T]]) -> tuple[dict[str, T], d
     return measured, failures
 
 
-def _rates_of(shape: str) -> dict[str, Callable[[], float]]:
+def rates_of(shape: str) -> dict[str, Callable[[], float]]:
     """How each constant of prices is measured here."""
     if not torch.cuda.is_available():  # the CPU's is that of one core
         return {"cpu_flops": Bench(SHAPES[shape], "cpu").training} if torch.get_num_threads() == 1 else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Argument, BadParameter, Option, echo
+from typer import Argument, BadParameter, Option
 
 from atrl_bench.cli.options import (
     ANSWERING,
@@ -21,7 +21,7 @@ from atrl_bench.cli.options import (
     prices_of,
     with_options,
 )
-from atrl_bench.cli.printing import show
+from atrl_bench.cli.printing import show, show_table
 from atrl_bench.cli.start import starts_here
 
 TASKS = "tasks of `atrl-bench list tasks`, separated by commas"
@@ -192,13 +192,10 @@ def compare(
     Of several evaluations of a model, options such as --temperature say which are meant.
     """
     from atrl_bench.report.compare import compare_models
-    from atrl_bench.report.text import print_table, render_json
 
-    table = compare_models(a, b, names_of(task), options.run_dir(), metrics=names_of(metric), image=image)
-    if options.as_json:
-        echo(render_json(table), nl=False)
-    else:
-        print_table(table)
+    show_table(
+        compare_models(a, b, names_of(task), options.run_dir(), metrics=names_of(metric), image=image), options.as_json
+    )
 
 
 @with_options("profile", "out", "data_dir", "as_json")

@@ -15,6 +15,8 @@ from atrl_bench.printable import Record, Rows, blocks_of
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from atrl_bench.report.table_model import Table
+
 GAP = "  "  # between two columns
 
 
@@ -33,6 +35,15 @@ def show(content: Any, as_json: bool, *, text: str | None = None, failed: object
         Console(highlight=False).print(Text("\n").join(_lines(content)), soft_wrap=True)
     if failed:
         raise typer.Exit(1)
+
+
+def show_table(table: Table, as_json: bool) -> None:
+    from atrl_bench.report.text import print_table, render_json
+
+    if as_json:
+        typer.echo(render_json(table), nl=False)
+    else:
+        print_table(table)
 
 
 def yaml_text(content: Any) -> str:

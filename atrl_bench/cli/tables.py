@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, BadParameter, Exit, Option, echo
+from typer import Argument, BadParameter, Exit, Option
 
 from atrl_bench.cli.options import ANSWERING, Options, allow_code, complete_tables, seeds_of, with_options
-from atrl_bench.cli.printing import show
+from atrl_bench.cli.printing import show, show_table
 from atrl_bench.cli.start import starts_here
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ def report(
     elif _is_of_signals(table, options):
         from atrl_bench.lab.signal.page import render_signals
 
-        _show_table(render_signals(table, options.run_dir()), options)
+        _show_result(render_signals(table, options.run_dir()), options)
     else:
         from atrl_bench.report.table_run import render
 
-        _show_table(render(_planned_table(table, options), max_problems=problems, with_credit=credit), options)
+        _show_result(render(_planned_table(table, options), max_problems=problems, with_credit=credit), options)
 
 
 @with_options(*(name for name in TABLE if name not in ("rows", "columns")))
@@ -150,7 +150,7 @@ def _run(planned: Plan, options: Options) -> None:
     from atrl_bench.cli.table_runs import run_table as run
 
     result = run(planned, options.where, jobs=options.jobs, quiet=options.as_json)
-    _show_table(result, options)
+    _show_result(result, options)
 
 
 def _is_of_signals(table: str, options: Options) -> bool:
@@ -167,7 +167,7 @@ def _run_signals(table: str, options: Options) -> None:
 
     run_dir = options.run_dir()
     if starts_here(price_of_signals(table, run_dir), options):
-        _show_table(run_signals(table, run_dir, quiet=options.as_json), options)
+        _show_result(run_signals(table, run_dir, quiet=options.as_json), options)
 
 
 def _run_all(options: Options) -> None:
@@ -181,13 +181,9 @@ def _run_all(options: Options) -> None:
     show(result, options.as_json, failed=result.has_failures)
 
 
-def _show_table(result: TableRun, options: Options) -> None:
-    from atrl_bench.report.text import print_table, render_json
-
-    if options.as_json:
-        echo(render_json(result.table))
-    else:
-        print_table(result.table)
+def _show_result(result: TableRun, options: Options) -> None:
+    show_table(result.table, options.as_json)
+    if not options.as_json:
         show(result, as_json=False)
     if result.failures:
         raise Exit(1)

@@ -318,7 +318,7 @@ class _Writer:
             name = (sample.response.text, sample.response.truncated, repr(without_calls(sample.verdict)))
             groups.setdefault(name, []).append(sample)
         for equal in groups.values():
-            of_samples = (_kinds(sample, before.get(sample.response.repeat)) for sample in equal)
+            of_samples = (kinds_of(sample, before.get(sample.response.repeat)) for sample in equal)
             kinds = Counter(chain.from_iterable(of_samples))
             names = [(sample.problem.problem_id, sample.response.repeat) for sample in equal]
             tokens = next((credit[name] for name in names if name in credit), ())
@@ -365,7 +365,7 @@ def _task(cell: Cell) -> str:
     return str(cell.spec.get("task", ""))
 
 
-def _kinds(sample: Sample, before: float | None) -> Iterable[str]:
+def kinds_of(sample: Sample, before: float | None) -> Iterable[str]:
     """Yield the filters that keep an answer; `before` is the baseline's score on the same question and repeat."""
     yield sample.state.replace(" ", "-")
     if sample.response.truncated:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from atrl_bench.digests import plain
-from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, table_options
 from atrl_bench.models.templates import TEMPLATES, choose_template
@@ -145,22 +144,17 @@ def explain(plan: Plan, row: str, column: str) -> Explanation:
     The plan is the whole table's: a corrected p-value depends on every other difference of it.
     """
     definition = plan.definition
-    rows, columns = [item.id for item in definition.rows], [item.id for item in definition.columns]
-    with_average = [*columns, *([AVERAGE] if definition.average else [])]
-    if row not in rows:
-        raise UnknownNameError("row", row, rows, next_step=f"atrl-bench explain {definition.id} ROW COLUMN")
-    if column not in with_average:
-        next_step = f"atrl-bench explain {definition.id} {row} COLUMN"
-        raise UnknownNameError("column", column, with_average, next_step=next_step)
+    is_average = column == AVERAGE and definition.average
+    names = [item.id for item in definition.columns] if is_average else [column]
+    definition.select([row], names)  # refuses a name that is none, with the nearest
     with plan.run_dir.open_store() as store:
         at = plan.at(best_rates(plan, store))
         table, keys = read_table(plan, store), cell_keys(at, store)
         run_keys = [job.run_key for job in at.jobs if job.row.id == row and job.run_key]
         runs = [run for key in run_keys if (run := store.run(key)) is not None]
-        names = columns if column == AVERAGE else [column]
         cells = {name: [c for key in keys.get((row, name), ()) if (c := store.cell(key))] for name in names}
         prompts = _prompts(store, [cell for of_column in cells.values() for cell in of_column])
-    position = with_average.index(column)
+    position = [item.id for item in table.columns].index(column)
     cell = next(item for item in table.rows if item.id == row).cells[position]
     return Explanation(plan, table, definition.row(row), table.columns[position], cell, runs, cells, prompts)
 

@@ -67,13 +67,13 @@ def _draw(spec: Mapping[str, Any], wanted: set[str], out: Path, data_dir_of: Cal
         return {}
     names = [row_name(info, row, index) for index, row in enumerate(without_images(rows))]
     return {
-        name: tuple(_write(picture, out) for picture in _shown(info.code, rows[index]))
+        name: tuple(_write(picture, out) for picture in shown_pictures(info.code, rows[index]))
         for index, name in enumerate(names)
         if name in wanted
     }
 
 
-def _shown(task: Any, row: Mapping[str, Any]) -> list[Image]:
+def shown_pictures(task: Any, row: Mapping[str, Any]) -> list[Image]:
     """What the row shows, small; nothing for what cannot be decoded, which the cell has skipped as well."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -51,7 +51,6 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
         pages = sorted(path for path in run_dir.reports.rglob("*") if path.suffix in (".html", ".json"))
         restore = f"sqlite3 {run_dir.store_path} .recover"
         damages = [Damage("store", problem, restore) for problem in store.damaged_pages()]
-        damages += _counts(store, run_dir, repair=repair)
         damages += _answers(store, [cell.key for cell in cells], run_dir, repair=repair)
         damages += [damage for run in runs if (damage := _checkpoint(run, run_dir))]
         damages += [
@@ -67,23 +66,19 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
     return Verification(str(run_dir.root), looked_at, tuple(damages))
 
 
-def _counts(store: Store, run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:
-    for key in store.miscounted():
-        if repair:
-            store.recount(key)
-        else:
-            what = "holds other numbers of answers than the store says"
-            yield Damage(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}")
-
-
 def _answers(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:
+    """Yield the cells whose answers, or their number, are not what was stored; with `repair`, mend them instead."""
+    told = [(key, "holds other numbers of answers than the store says") for key in store.miscounted()]
+    for key in store.miscounted() if repair else ():
+        store.recount(key)
     for key in keys:
-        damaged = store.damaged(key)
-        if damaged and repair:
-            store.drop_responses(key, damaged)
-        elif damaged:
-            what = f"{len(damaged)} answers are not what was stored, the first to problem {damaged[0][0]!r}"
-            yield Damage(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}")
+        if damaged := store.damaged(key):
+            first = f"the first to problem {damaged[0][0]!r}"
+            told.append((key, f"{len(damaged)} answers are not what was stored, {first}"))
+            if repair:
+                store.drop_responses(key, damaged)
+    if not repair:
+        yield from (Damage(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}") for key, what in told)
 
 
 def _checkpoint(run: Run, run_dir: RunDir) -> Damage | None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, _layer, known_problems, mean_auc, study
+from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, known_problems, layer_alone, mean_auc, study
 from atrl_bench.credit import AttentionRows
 from atrl_bench.models import local
 from atrl_bench.profiles import load_profile
@@ -24,7 +24,7 @@ def test_several_draws_of_random_numbers_are_one_value_a_problem():
 def test_a_single_layer_is_what_a_mean_has_more_than_the_shorter_one():
     visual = torch.tensor([True, False])
     last, before = torch.tensor([[0.2, 0.8]]), torch.tensor([[0.6, 0.4]])
-    [layer] = _layer([AttentionRows((last + before) / 2, visual)], [AttentionRows(last, visual)], 2)
+    [layer] = layer_alone([AttentionRows((last + before) / 2, visual)], [AttentionRows(last, visual)], 2)
     torch.testing.assert_close(layer.rows_TS, before)
 
 

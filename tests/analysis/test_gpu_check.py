@@ -80,7 +80,7 @@ def test_what_breaks_is_a_finding_and_the_rest_is_measured(monkeypatch):
     def broken():
         raise RuntimeError(f"CUDA error: no kernel image in {Path.home()}/code\nand more")
 
-    monkeypatch.setattr(module, "_rates_of", lambda shape: {"training_flops": broken, "device_gb": lambda: 80.0})
+    monkeypatch.setattr(module, "rates_of", lambda shape: {"training_flops": broken, "device_gb": lambda: 80.0})
     monkeypatch.setattr(module, "overhead", lambda *_, **__: STEP)
     check = gpu_check("tiny")
     assert check.rates == {"device_gb": 80.0}

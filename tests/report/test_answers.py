@@ -12,8 +12,8 @@ from atrl_bench.mini.problems import READING_PREFIX
 from atrl_bench.mini.world import write_world
 from atrl_bench.profiles import load_profile
 from atrl_bench.report import answers as samples_module
-from atrl_bench.report.answers import FILTERS, file_name
-from atrl_bench.report.media import pictures_of
+from atrl_bench.report.answers import FILTERS, file_name, kinds_of
+from atrl_bench.report.media import pictures_of, shown_pictures
 from atrl_bench.report.token_shades import READING, shaded, top_tokens
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.store import Store
@@ -253,9 +253,9 @@ def test_judge_and_rule_disagreeing_is_a_filter_of_its_own():
     grade = Verdict("correct", "5", "judge", "same number", details={"rule": "wrong"})
     sample = Sample(Problem("1", "1", "q", Gold("5")), Response("1", 0, "h", "5", 1, 0.1, False), grade)
     assert grade.opinions == ("wrong", "correct")
-    assert list(samples_module._kinds(sample, None)) == ["correct", "disputed"]
+    assert list(kinds_of(sample, None)) == ["correct", "disputed"]
     agreed = replace(sample, verdict=grade._replace(details={"rule": "unparseable"}))
-    assert list(samples_module._kinds(agreed, None)) == ["correct"]
+    assert list(kinds_of(agreed, None)) == ["correct"]
 
 
 # Pictures
@@ -276,7 +276,6 @@ def test_problems_are_shown_by_small_pictures_that_are_made_once(tmp_path):
 
 def test_a_picture_that_does_not_decode_is_no_picture(tmp_path: Path):
     from atrl_bench.evaluation.tasks import find_task
-    from atrl_bench.report.media import _shown
 
     row = {"image": {"bytes": b"not an image", "path": None}}
-    assert _shown(find_task("geoqa_test").module, row) == []
+    assert shown_pictures(find_task("geoqa_test").module, row) == []

@@ -27,8 +27,10 @@ from atrl_bench.credit.config import CreditConfig, Reading
 from atrl_bench.credit.rule import Credit, needs_of
 from atrl_bench.credit.rules import credit_rule, token_credit
 from atrl_bench.credit.trl import TokenInputs
+from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.lab.signal.request import RuleChoice, measured_recipe
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.request import RuleChoice, SignalRequest
 from atrl_bench.profiles import Profile, Rollouts
 from atrl_bench.training.rollout import Rollout, per_token
 from atrl_bench.training.rollouts import build
@@ -61,7 +63,7 @@ class GradientMeter:
         self._capture = install_row_capture(trainer.model, config.num_layers)
         needs = frozenset().union(*(needs_of(credit_rule(one.rule)) for one in self.rules))
         self._inputs = TokenInputs(needs, config, trainer.processing_class, trainer.run_seed)
-        self._parameters = measured_parameters(trainer.model, parameters)
+        self.weights = measured_parameters(trainer.model, parameters)
 
     def of_prompt(self, row: int) -> PromptGradients:
         """The gradients of problem `row` of the training set."""
@@ -90,7 +92,7 @@ class GradientMeter:
 
     @property
     def num_parameters(self) -> int:
-        return sum(weight.numel() for weight in self._parameters)
+        return sum(weight.numel() for weight in self.weights)
 
     def success(self, rows: Sequence[int], step_D: Tensor | None = None) -> float:
         """The share of right responses to these problems, after a step against this gradient if one is given.
@@ -98,18 +100,18 @@ class GradientMeter:
         The step is as long as the profile's learning rate. The random numbers are the same for every step; afterwards
         the weights are as before.
         """
-        before = [] if step_D is None else [weight.detach().clone() for weight in self._parameters]
+        before = [] if step_D is None else [weight.detach().clone() for weight in self.weights]
         try:
             if step_D is not None:
-                parts = step_D.split([weight.numel() for weight in self._parameters])
+                parts = step_D.split([weight.numel() for weight in self.weights])
                 with torch.no_grad():
-                    for weight, part in zip(self._parameters, parts, strict=True):
+                    for weight, part in zip(self.weights, parts, strict=True):
                         weight.sub_(part.view_as(weight).to(weight), alpha=self.trainer.args.learning_rate)
             groups = self.trainer.generate(rows, "held out")
             return float(torch.cat([group.accuracies.clamp(min=0) for group in groups]).mean())
         finally:
             with torch.no_grad():
-                for weight, value in zip(self._parameters, before, strict=False):
+                for weight, value in zip(self.weights, before, strict=False):
                     weight.copy_(value)
 
     def _attention(self, rollout: Rollout, row: int) -> list[AttentionRows]:
@@ -136,7 +138,7 @@ class GradientMeter:
         self.trainer.model.zero_grad()
         self.trainer.loss(replace(rollout, advantages=advantages_BT)).backward()
         # A weight that these responses did not reach, an adapter of the image where there is none, has no gradient.
-        grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in self._parameters]
+        grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in self.weights]
         return torch.cat([grad.flatten().float().cpu() for grad in grads])
 
 
@@ -163,26 +165,11 @@ class _ReadingModel:
 
 
 @contextmanager
-def gradient_meter(
-    run_dir: Path,
-    model: str,
-    data_dir: Path | None,
-    profile: Profile,
-    recipe: str,
-    rules: Sequence[str],
-    seed: int,
-    *,
-    data: str | None = None,
-    parameters: str = "all",
-) -> Iterator[GradientMeter]:
-    """Yield the meter of a checkpoint on a recipe's training set, or on `data`, one prompt at a time.
-
-    `parameters`: all that the recipe trains, `lora` for the factors of fresh adapters, or a pattern of names.
-    """
-    loaded = measured_recipe(recipe, parameters, data)
-    profile = measured_profile(profile)
-    with build(load_inputs(run_dir, loaded, profile, model, data_dir, seed)) as trainer:
-        yield GradientMeter(trainer, rules, CreditConfig(), parameters)
+def gradient_meter(request: SignalRequest, run_dir: RunDir, folder: Path) -> Iterator[GradientMeter]:
+    """Yield the meter of a request's checkpoint on its training set; what a trainer writes goes into `folder`."""
+    profile, data_dir = measured_profile(run_dir.profile), run_dir.data_dir(find_set(request.data).folder)
+    with build(load_inputs(folder, request.measured_recipe, profile, request.model, data_dir, request.seed)) as trainer:
+        yield GradientMeter(trainer, request.rules, CreditConfig(), request.parameters)
 
 
 def measured_profile(profile: Profile) -> Profile:

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.block_sums import BlockSums
@@ -45,27 +44,14 @@ def measured_signal(request: SignalRequest, run_dir: RunDir, *, quiet: bool) -> 
 
 
 def _measure(request: SignalRequest, run_dir: RunDir, on_prompt: Callable[[int, int], None]) -> Signal:
-    data, wanted, prompts, held_out = request.data, request.rules, request.prompts, request.held_out
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        gradient_meter(
-            Path(folder),
-            request.model,
-            run_dir.data_dir(find_set(data).folder),
-            run_dir.profile,
-            request.recipe,
-            wanted,
-            request.seed,
-            data=data,
-            parameters=request.parameters,
-        ) as meter,
-    ):
+    prompts, held_out = request.prompts, request.held_out
+    with tempfile.TemporaryDirectory() as folder, gradient_meter(request, run_dir, Path(folder)) as meter:
         problems = meter.trainer.data.problems
-        for rule in wanted:
+        for rule in request.rules:
             require_truth(rule, meter.trainer.data, next_step=f"atrl-bench signal --rules {','.join(USUAL_RULES)}")
         if len(problems) < prompts + held_out:
             raise InvalidFileError(
-                f"{data} has {len(problems)} problems, fewer than {prompts} and {held_out} held out.",
+                f"{request.data} has {len(problems)} problems, fewer than {prompts} and {held_out} held out.",
                 next_step=f"atrl-bench signal --prompts {max(9, len(problems) // 2)} --held-out {len(problems) // 4}",
             )
         rows = problem_order(len(problems), prompts + held_out, request.seed)

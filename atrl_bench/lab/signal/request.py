@@ -71,7 +71,14 @@ class SignalRequest:
 
     @property
     def measured_recipe(self) -> RolloutRecipe:
-        return measured_recipe(self.recipe, self.parameters, self.data)
+        """The recipe whose loss is measured, without its KL term and with one update a rollout."""
+        fields: dict[str, Any] = {"finetuning": "lora"} if self.parameters == "lora" else {}
+        loaded = load_recipe(self.recipe, kl_coef=0.0, schedule="strict", data=self.data, **fields)
+        if not isinstance(loaded, RolloutRecipe):
+            raise InvalidFileError(
+                f"Recipe {self.recipe} samples no responses.", next_step="atrl-bench signal MODEL --recipe grpo"
+            )
+        return loaded
 
 
 def signal_request(
@@ -97,18 +104,6 @@ def signal_request(
         wanted += list(ORACLES)[: None if data in GENERATED_SETS else 1]  # mini's sets do not say what is reasoned
     wanted = [UNIFORM, *(rule for rule in dict.fromkeys(wanted) if rule != UNIFORM)]
     return SignalRequest(model, recipe, data, tuple(wanted), prompts, held_out, seed, parameters)
-
-
-def measured_recipe(recipe: str, parameters: str = "all", data: str | None = None) -> RolloutRecipe:
-    """The recipe whose loss is measured, without its KL term and with one update a rollout."""
-    fields: dict[str, Any] = {"finetuning": "lora"} if parameters == "lora" else {}
-    fields |= {} if data is None else {"data": data}
-    loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict", **fields)
-    if not isinstance(loaded, RolloutRecipe):
-        raise InvalidFileError(
-            f"Recipe {recipe} samples no responses.", next_step="atrl-bench signal MODEL --recipe grpo"
-        )
-    return loaded
 
 
 def _training_set(model: str, recipe: str) -> str:

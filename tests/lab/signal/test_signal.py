@@ -15,7 +15,7 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.gradients import gradient_meter
 from atrl_bench.lab.signal.price import signal_price
-from atrl_bench.lab.signal.request import RuleChoice, signal_request
+from atrl_bench.lab.signal.request import RuleChoice, SignalRequest, signal_request
 from atrl_bench.profiles import Rollouts, load_profile
 
 ORACLE = "oracle_perception"
@@ -26,18 +26,19 @@ def run_dir(tmp_path_factory):
     return RunDir.at(tmp_path_factory.mktemp("signal"), load_profile("smoke"), None)
 
 
+def asked(*rules, parameters="all"):
+    return SignalRequest("mini", "grpo", "virl39k", ("uniform", *rules), 9, 0, 0, parameters)
+
+
 @pytest.fixture(scope="module")
 def meter(run_dir):
-    data_dir = run_dir.data_dir("virl39k")
-    with gradient_meter(
-        run_dir.root / "meter", "mini", data_dir, run_dir.profile, "grpo", ["uniform", ORACLE], 0
-    ) as it:
+    with gradient_meter(asked(ORACLE), run_dir, run_dir.root / "meter") as it:
         yield it
 
 
 def test_the_gradient_of_uniform_credit_is_that_of_the_trainers_loss(meter):
     prompt = next(found for row in range(20) if (found := meter.of_prompt(row)).gradient_RD is not None)
-    gradient_D = torch.cat([weight.grad.flatten() for weight in meter._parameters])  # of the last rule asked
+    gradient_D = torch.cat([weight.grad.flatten() for weight in meter.weights])  # of the last rule asked
     assert torch.equal(prompt.gradient_RD[1], gradient_D)
     assert 0 < prompt.success < 1
     assert prompt.top_share_R[0] == pytest.approx(0.15, abs=0.06)  # whole tokens, rounded up
@@ -45,17 +46,17 @@ def test_the_gradient_of_uniform_credit_is_that_of_the_trainers_loss(meter):
 
 def test_a_folder_whose_trainings_vllm_samples_is_measured_with_the_model_itself(run_dir, tmp_path):
     by_vllm = run_dir.profile.model_copy(update={"rollouts": Rollouts(engine="vllm")})
-    with gradient_meter(tmp_path, "mini", run_dir.data_dir("virl39k"), by_vllm, "grpo", ["uniform"], 0) as made:
+    with gradient_meter(asked(), replace(run_dir, profile=by_vllm), tmp_path) as made:
         assert made.trainer.vllm is None
 
 
 def test_a_step_up_the_gradient_is_undone_and_changes_what_is_sampled(meter):
-    before = [weight.detach().clone() for weight in meter._parameters]
+    before = [weight.detach().clone() for weight in meter.weights]
     here = meter.success([1, 2, 3])
     assert meter.success([1, 2, 3]) == here
     generator = torch.Generator().manual_seed(0)
     assert meter.success([1, 2, 3], 1e4 * torch.randn(meter.num_parameters, generator=generator)) == 0.0
-    assert all(torch.equal(one, other) for one, other in zip(before, meter._parameters, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(before, meter.weights, strict=True))
 
 
 def test_the_command_prints_a_row_a_rule_and_what_a_step_gains(tmp_path):
@@ -91,33 +92,28 @@ def test_an_unknown_rule_is_refused_with_the_nearest(tmp_path):
 
 
 def test_rules_that_read_entropies_and_look_twice_are_measured_too(run_dir, tmp_path):
-    rules, data_dir = ["uniform", "token_reweighting", "high_entropy"], run_dir.data_dir("virl39k")
-    with gradient_meter(tmp_path, "mini", data_dir, run_dir.profile, "grpo", rules, 0) as made:
+    with gradient_meter(asked("token_reweighting", "high_entropy"), run_dir, tmp_path) as made:
         prompt = next(found for row in range(20) if (found := made.of_prompt(row)).gradient_RD is not None)
     assert prompt.top_share_R[1] > 0.2 < prompt.top_share_R[2]
     assert not torch.equal(prompt.gradient_RD[1], prompt.gradient_RD[2])
 
 
 def test_only_the_weights_whose_name_has_the_pattern_are_measured(run_dir, tmp_path):
-    data_dir = run_dir.data_dir("virl39k")
-    last = r"layers\.3\..*down_proj"
-    arguments = ["mini", data_dir, run_dir.profile, "grpo", ["uniform"], 0]
-    with gradient_meter(tmp_path, *arguments, parameters=last) as made:
+    with gradient_meter(asked(parameters=r"layers\.3\..*down_proj"), run_dir, tmp_path) as made:
         names = [name for name, weight in made.trainer.model.named_parameters() if weight.requires_grad]
         assert names
         assert all("layers.3." in name and "down_proj" in name for name in names)
-        assert made.num_parameters == sum(weight.numel() for weight in made._parameters) < 100_000
+        assert made.num_parameters == sum(weight.numel() for weight in made.weights) < 100_000
     for pattern, said in (("nowhere", "in its name"), ("(", "no pattern")):
         with (
             pytest.raises(InvalidFileError, match=said),
-            gradient_meter(tmp_path / pattern, *arguments, parameters=pattern),
+            gradient_meter(asked(parameters=pattern), run_dir, tmp_path / pattern),
         ):
             pass
 
 
 def test_the_factors_of_fresh_adapters_are_measured(run_dir, tmp_path):
-    arguments = ["mini", run_dir.data_dir("virl39k"), run_dir.profile, "grpo", ["uniform"], 0]
-    with gradient_meter(tmp_path, *arguments, parameters="lora") as made:
+    with gradient_meter(asked(parameters="lora"), run_dir, tmp_path) as made:
         sizes = {name: weight.numel() for name, weight in made.trainer.model.named_parameters() if weight.requires_grad}
         assert all("lora_" in name for name in sizes)
         assert made.num_parameters == sum(sizes.values()) > 0
