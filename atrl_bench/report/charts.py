@@ -179,25 +179,16 @@ def _write(panel: Axes, y: float, right: float, above: float, text: str, *, star
 # Numbers with their intervals -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A line of an interval chart."""
-
-    label: str
-    middle: float
-    low: float
-    high: float
-    text: str
-    colour: str
+NamedCells = Sequence[tuple[str, GridCell]]
 
 
 def grid_figure(table: Table, grid: Grid) -> FigureContent:
-    columns = {}
-    for number, title in enumerate(grid.columns):
-        cells = [(name, cells[number]) for name, cells in grid.rows if math.isfinite(cells[number].value)]
-        if cells:
-            columns[title] = [Mark(name, cell.value, cell.low, cell.high, *_verdict(cell)) for name, cell in cells]
-    rows = [len(marks) + 1.6 for marks in columns.values()]
+    by_column = {
+        title: [(name, cells[number]) for name, cells in grid.rows if math.isfinite(cells[number].value)]
+        for number, title in enumerate(grid.columns)
+    }
+    columns: dict[str, NamedCells] = {title: cells for title, cells in by_column.items() if cells}
+    rows = [len(cells) + 1.6 for cells in columns.values()]
     figure, panels = new_figure(
         8.4, 0.5 + 0.27 * sum(rows), nrows=len(rows), sharex=True, squeeze=False, height_ratios=rows
     )
@@ -205,40 +196,37 @@ def grid_figure(table: Table, grid: Grid) -> FigureContent:
         panels[0][0].set_xscale("log", base=2)
         panels[0][0].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     # What has no end reaches to the end of the axis, which is where the numbers that are there end.
-    ends = [end for marks in columns.values() for mark in marks for end in (mark.low, mark.middle, mark.high)]
+    ends = [end for cells in columns.values() for _, cell in cells for end in (cell.low, cell.value, cell.high)]
     known = [end for end in ends if math.isfinite(end)]
     known = [min(max(end, 1 / 16), 16.0) for end in known] if grid.is_ratio else known
     low, high = (of([*known, *([] if grid.neutral is None else [grid.neutral])]) for of in (min, max))
     margin = 1.15 if grid.is_ratio else 0.04 * (high - low or 1)
     limits = (low / margin, high * margin) if grid.is_ratio else (low - margin, high + margin)
-    for [panel], (title, marks) in zip(panels, columns.items(), strict=True):
+    for [panel], (title, cells) in zip(panels, columns.items(), strict=True):
         panel.set_xlim(*limits)
-        _draw_marks(panel, marks)
+        _draw_cells(panel, cells)
         if grid.neutral is not None:
             panel.axvline(grid.neutral, color=SOFT, linewidth=1.2)
         panel.set_title(shortened(title), fontsize=9.5, fontstyle="italic")
         panel.tick_params(labelbottom=True)
     figure.suptitle(f"{shortened(grid.title)}, profile {shortened(table.profile)}", fontsize=10, color=INK)
-    described = " ".join(f"{title}: {_described(marks)}." for title, marks in columns.items())
+    described = " ".join(f"{title}: {_described(cells)}." for title, cells in columns.items())
     description = f"{table.says} {grid.title} of each row with its 95 % interval. {described}".strip()
     return FigureContent(f"{table.title}, profile {table.profile}", description, figure)
 
 
-def _verdict(cell: GridCell) -> tuple[str, str]:
-    return f"{cell.text}{'*' if cell.verdict else ''}", COLOURS.get(cell.verdict, INK)
-
-
-def _draw_marks(panel: Axes, marks: Sequence[Mark]) -> None:
-    name_bars(panel, [mark.label for mark in marks])
-    panel.set_ylim(len(marks) - 0.4, -0.6)
+def _draw_cells(panel: Axes, cells: NamedCells) -> None:
+    name_bars(panel, [name for name, _ in cells])
+    panel.set_ylim(len(cells) - 0.4, -0.6)
     right = panel.get_xlim()[1]
-    for y, mark in enumerate(marks):
-        low = mark.low if math.isfinite(mark.low) else mark.middle
-        high = mark.high if math.isfinite(mark.high) else right if math.isfinite(mark.low) else mark.middle
-        panel.plot((low, high), (y, y), color=mark.colour)
-        panel.plot(mark.middle, y, "o", color=mark.colour, markeredgecolor=PAGE)
-        _write(panel, y, 8, 0, shortened(mark.text, 40), start=1, fontsize=9, color=mark.colour)
+    for y, (_, cell) in enumerate(cells):
+        low = cell.low if math.isfinite(cell.low) else cell.value
+        high = cell.high if math.isfinite(cell.high) else right if math.isfinite(cell.low) else cell.value
+        colour = COLOURS.get(cell.verdict, INK)
+        panel.plot((low, high), (y, y), color=colour)
+        panel.plot(cell.value, y, "o", color=colour, markeredgecolor=PAGE)
+        _write(panel, y, 8, 0, shortened(cell.marked, 40), start=1, fontsize=9, color=colour)
 
 
-def _described(marks: Sequence[Mark]) -> str:
-    return "; ".join(f"{mark.label} {mark.text}" for mark in marks)
+def _described(cells: NamedCells) -> str:
+    return "; ".join(f"{name} {cell.marked}" for name, cell in cells)

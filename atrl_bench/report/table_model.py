@@ -235,6 +235,10 @@ class GridCell:
     seen: str = ""  # the difference that could be detected, where it is a comparison
     reason: str = ""
 
+    @property
+    def marked(self) -> str:
+        return f"{self.text}{'*' if self.verdict else ''}"
+
 
 @dataclass(frozen=True)
 class Grid:

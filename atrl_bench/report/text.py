@@ -178,8 +178,7 @@ def _append_grid(text: Text, grid: Grid) -> None:
             text.append(f"{one_line(column)}\n", style="italic dim")
             longest = max(len(cell.text) for _, cell in cells) + 1
             for name, cell in cells:
-                number_of = f"{one_line(cell.text)}{'*' if cell.verdict else ''}"
-                text.append(f"{name:<{width}}  {number_of:>{longest}}  {cell.seen}".rstrip() + "\n")
+                text.append(f"{name:<{width}}  {one_line(cell.marked):>{longest}}  {cell.seen}".rstrip() + "\n")
     text.append("\n")
 
 

@@ -68,17 +68,16 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
 
 def _answers(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:
     """Yield the cells whose answers, or their number, are not what was stored; with `repair`, mend them instead."""
-    told = [(key, "holds other numbers of answers than the store says") for key in store.miscounted()]
-    for key in store.miscounted() if repair else ():
+    miscounted, damaged = store.miscounted(), {key: lost for key in keys if (lost := store.damaged(key))}
+    told = dict.fromkeys(miscounted, "holds other numbers of answers than the store says")
+    for key, lost in damaged.items():
+        told[key] = f"{len(lost)} answers are not what was stored, the first to problem {lost[0][0]!r}"
+        if repair:
+            store.drop_responses(key, lost)
+    for key in miscounted if repair else ():
         store.recount(key)
-    for key in keys:
-        if damaged := store.damaged(key):
-            first = f"the first to problem {damaged[0][0]!r}"
-            told.append((key, f"{len(damaged)} answers are not what was stored, {first}"))
-            if repair:
-                store.drop_responses(key, damaged)
-    if not repair:
-        yield from (Damage(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}") for key, what in told)
+    for key, what in told.items() if not repair else ():
+        yield Damage(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}")
 
 
 def _checkpoint(run: Run, run_dir: RunDir) -> Damage | None:

@@ -6,7 +6,7 @@ Built from stored measurements alone. A base that is not measured here is a colu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -15,7 +15,7 @@ from atrl_bench.experiments.price import Price
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.lab.signal.price import signal_price
-from atrl_bench.lab.signal.record import Signal
+from atrl_bench.lab.signal.record import RuleSignal, Signal
 from atrl_bench.lab.signal.stored import SignalColumn, read_signal, signal_columns
 from atrl_bench.lab.signal.tables import SignalGrid, SignalTable, load_signal_table
 from atrl_bench.report.front_page import write_index
@@ -110,18 +110,7 @@ def _cell(rule: str, grid: SignalGrid, column: SignalColumn, signal: Signal | No
         return GridCell("–", reason=f"The data of {column.world} does not say which tokens {rule} puts credit on.")
     if signal is None:
         return GridCell("not run", reason=column.obstacle or "Not measured here yet.")
-    measured = next(one for one in signal.rules if one.rule == rule)
-    match grid.shows:
-        case "efficiency" | "efficiency_scaled":
-            cell = _efficiency(getattr(measured, grid.shows))
-        case "over_uniform":
-            cell = _gain(measured.step.over_uniform) if measured.step else GridCell("–", reason="Not measured.")
-        case "reliability":
-            cell = _share(measured.reliability, measured.reliability_ends)
-        case "anchor_auc":
-            cell = _share(measured.anchor_auc, measured.auc_ends)
-        case "top_share":
-            cell = _share(measured.top_share)
+    cell = CELLS[grid.shows](next(one for one in signal.rules if one.rule == rule))
     return cell if grid.neutral is None else replace(cell, verdict=_verdict(cell, grid.neutral))
 
 
@@ -143,6 +132,17 @@ def _share(value: float, ends: tuple[float, float] = (math.nan, math.nan)) -> Gr
         return GridCell("–", reason="The credit is the same for all tokens, or nothing is known of them.")
     text = f"{value:.2f}" if math.isnan(ends[0]) else f"{value:.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
     return GridCell(text.replace("-", "−"), value, *ends)
+
+
+# The numbers that a grid may show.
+CELLS: dict[str, Callable[[RuleSignal], GridCell]] = {
+    "efficiency": lambda rule: _efficiency(rule.efficiency),
+    "efficiency_scaled": lambda rule: _efficiency(rule.efficiency_scaled),
+    "over_uniform": lambda rule: _gain(rule.step.over_uniform) if rule.step else GridCell("–", reason="Not measured."),
+    "reliability": lambda rule: _share(rule.reliability, rule.reliability_ends),
+    "anchor_auc": lambda rule: _share(rule.anchor_auc, rule.auc_ends),
+    "top_share": lambda rule: _share(rule.top_share),
+}
 
 
 def _verdict(cell: GridCell, neutral: float) -> Literal["up", "down", ""]:
