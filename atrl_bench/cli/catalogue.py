@@ -19,6 +19,7 @@ from atrl_bench.experiments.sweep import list_sweeps, load_sweep
 from atrl_bench.lab.signal.tables import list_signal_tables, load_signal_table
 from atrl_bench.mini import CODE_WORDS
 from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS
+from atrl_bench.papers.paper import list_papers, load_paper
 from atrl_bench.plugins import package_of, plugins
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.profiles import list_profiles, load_profile
@@ -105,6 +106,7 @@ def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
     readers: dict[str, Callable[[], dict[str, Entry]]] = {
         "tables": lambda: _tables("table"),
         "ablations": lambda: _tables("ablation"),
+        "papers": lambda: {name: load_paper(name).title for name in list_papers()},
         "figures": lambda: dict(FIGURES),
         "recipes": lambda: {name: load_recipe(name).title for name in list_recipes()},
         "sweeps": lambda: {name: load_sweep(name).title for name in list_sweeps()},

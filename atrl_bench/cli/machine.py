@@ -150,16 +150,16 @@ def serve(
         echo(f"Stopped serving {model}.", err=options.as_json)
 
 
-@with_options("data_dir", "as_json")
+@with_options("paper", "data_dir", "as_json")
 def list_(
     options: Options,
     kind: Annotated[
         str | None,
-        Argument(help="tables, ablations, figures, recipes, sweeps, tasks, rules, profiles, or rows TABLE"),
+        Argument(help="tables, ablations, papers, figures, recipes, sweeps, tasks, rules, profiles, or rows TABLE"),
     ] = None,
     table: Annotated[str | None, Argument(help="with rows: of which table", autocompletion=complete_tables)] = None,
 ) -> None:
-    """List what there is: tables, rows, figures, recipes, tasks, rules and more."""
+    """List what there is: tables, rows, papers, figures, recipes, tasks, rules and more."""
     from atrl_bench.cli.catalogue import read, read_rows
 
     if (kind == "rows") != (table is not None):

@@ -77,8 +77,8 @@ def complete_profiles(incomplete: str) -> list[str]:
 def complete_row_models(incomplete: str) -> list[str]:
     from atrl_bench.experiments.definition import list_tables, load_table
 
-    table, colon, _ = incomplete.partition(":")
-    if colon and table in list_tables():
+    table = max((name for name in list_tables() if incomplete.startswith(f"{name}:")), key=len, default="")
+    if table:
         return _matching(incomplete, [f"{table}:{row.id}" for row in load_table(table).rows])
     return _matching(incomplete, [f"{name}:" for name in list_tables()])
 
@@ -124,6 +124,10 @@ class Options:
             metavar="<rates>",
             help="equal_rate, or best_rate: rows at 4 learning rates, each compared at its best; default: the table's",
         ),
+    ] = None
+    paper: Annotated[
+        str | None,
+        Option(help="a paper of `list papers`, or a folder that is one: its tables are PAPER:TABLE"),
     ] = None
     out: Annotated[Path | None, Option(help="run folder; default: runs/<profile>")] = None
     data_dir: Annotated[Path | None, Option(help="local parquet files, <dir>/<dataset>/<split>*.parquet")] = None
@@ -244,7 +248,10 @@ def with_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., N
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         @wraps(verb)
         def command(**values: Any) -> None:
-            verb(options=Options(**{name: values.pop(name) for name in names}), **values)
+            options = Options(**{name: values.pop(name) for name in names})
+            if options.paper is not None:
+                options = replace(options, paper=known_paper(options.paper))
+            verb(options=options, **values)
 
         signature = inspect.signature(verb, eval_str=True)
         parameters = [parameter for name, parameter in signature.parameters.items() if name != "options"] + shared
@@ -256,6 +263,23 @@ def with_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., N
         return command
 
     return decorate
+
+
+def known_paper(paper: str) -> str:
+    """The name of a paper; that of a folder is known from now on, here and in processes that are started."""
+    from atrl_bench.experiments.definition import paper_folders
+    from atrl_bench.plugins import FOLDERS
+
+    if (Path(paper) / "paper.yaml").is_file():
+        home = Path(paper).resolve()
+        os.environ[FOLDERS] = os.pathsep.join(filter(None, [os.environ.get(FOLDERS), str(home)]))
+        return home.name
+    if paper not in (folders := paper_folders()):
+        from atrl_bench.errors import UnknownNameError
+
+        what = "give one of them, or a folder with a paper.yaml"
+        raise UnknownNameError("paper", paper, folders, next_step=f"atrl-bench list papers; {what}")
+    return paper
 
 
 def names_of(text: str | None) -> list[str] | None:

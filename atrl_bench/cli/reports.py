@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, names_of, with_options
 from atrl_bench.cli.printing import show
@@ -39,22 +39,30 @@ def figure(
     show(drawn, options.as_json)
 
 
-@with_options("profile", "out", "as_json")
+@with_options("profile", "paper", "out", "as_json")
 def audit(
     options: Options,
     tables: Annotated[str | None, Option(help="only these tables, separated by commas")] = None,
+    across: Annotated[bool, Option("--across", help="every paper's numbers against every other's")] = False,
     everything: Annotated[bool, Option("--everything", help="print what is in order, too")] = False,
 ) -> None:
-    """Check the paper's printed numbers against each other.
+    """Check a paper's printed numbers against each other, and against those of other papers.
 
-    Arithmetic, contradictions between tables, shares that no benchmark of that size can give, differences within noise.
+    Arithmetic, contradictions between tables and papers, shares that no benchmark of that size can give, differences
+    within noise, protocols that differ. Without --paper: the paper that this package reproduces.
     """
+    from atrl_bench.experiments.definition import OWN
+    from atrl_bench.papers import across as between
     from atrl_bench.papers import audit as auditing
+    from atrl_bench.papers.paper import load_paper
     from atrl_bench.report import analysis_pages
 
-    sections = auditing.audit(names_of(tables))
-    pages = analysis_pages.write_audit(sections, options.run_dir(quiet=True).reports)
-    text = analysis_pages.audit_text(sections, everything=everything)
+    if across and (options.paper or tables):
+        raise BadParameter("--across is about every paper: leave out --paper and --tables")
+    paper = None if across else load_paper(options.paper or OWN)
+    sections = between.across() if paper is None else auditing.audit(paper, names_of(tables))
+    pages = analysis_pages.write_audit(sections, options.run_dir(quiet=True).reports, paper)
+    text = analysis_pages.audit_text(sections, paper, everything=everything)
     show({"sections": sections}, options.as_json, text=f"{text}\n\nPage: {pages[0]}")
 
 

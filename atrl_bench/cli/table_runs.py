@@ -15,7 +15,7 @@ from typer import echo
 
 from atrl_bench.engines.devices import Cluster, Machine
 from atrl_bench.errors import reason_of
-from atrl_bench.experiments.definition import list_tables
+from atrl_bench.experiments.definition import OWN, list_tables
 from atrl_bench.experiments.plan import Plan, cell_keys, plan_table
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run import run_plan
@@ -23,6 +23,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.page import is_measured, render_signals
 from atrl_bench.lab.signal.tables import list_signal_tables
 from atrl_bench.papers.audit import audit
+from atrl_bench.papers.paper import load_paper
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.report.analysis_pages import write_audit
 from atrl_bench.report.evaluations import write_evaluations
@@ -88,7 +89,7 @@ def run_all(
     quiet: bool = False,
 ) -> AllTables:
     """Every table; one that fails stops no other."""
-    names = sorted(tables or list_tables(), key=lambda name: (name != FIRST, name))
+    names = sorted(tables or list_tables(OWN), key=lambda name: (name != FIRST, name))
     outcomes = []
     for number, name in enumerate(names, start=1):
         if not quiet:
@@ -132,4 +133,5 @@ def report_all(run_dir: RunDir, *, max_problems: int | None = None, with_credit:
 def finish_folder(run_dir: RunDir) -> list[Path]:
     draw_all(run_dir)
     evaluations = [page for page in [write_evaluations(run_dir)] if page is not None]
-    return [*evaluations, write_audit(audit(), run_dir.reports)[0], write_index(run_dir)]
+    paper = load_paper(OWN)
+    return [*evaluations, write_audit(audit(paper), run_dir.reports, paper)[0], write_index(run_dir)]

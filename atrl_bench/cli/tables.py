@@ -17,7 +17,19 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.report.table_run import TableRun
 
-TABLE = ("profile", "rollouts", "rows", "columns", "seeds", "compared_at", "out", "data_dir", "as_json", *ANSWERING)
+TABLE = (
+    "profile",
+    "paper",
+    "rollouts",
+    "rows",
+    "columns",
+    "seeds",
+    "compared_at",
+    "out",
+    "data_dir",
+    "as_json",
+    *ANSWERING,
+)
 RUN = (*TABLE, "jobs", "gpus", "processes", "on", "serve", "checkpoints", "report_to", "allow_code", "dry_run", "yes")
 ALL, SELECTION = "all tables at once", ("rows", "columns", "compared_at")
 TableArgument = Annotated[
@@ -177,7 +189,14 @@ def _run_all(options: Options) -> None:
     from atrl_bench.cli.table_runs import run_all
 
     seeds, quiet = seeds_of(options.seeds), options.as_json
-    result = run_all(price.run_dir, options.where, seeds=seeds, jobs=options.jobs, quiet=quiet)
+    result = run_all(
+        price.run_dir,
+        options.where,
+        tables=[name for name, _ in price.tables],
+        seeds=seeds,
+        jobs=options.jobs,
+        quiet=quiet,
+    )
     show(result, options.as_json, failed=result.has_failures)
 
 
@@ -190,12 +209,14 @@ def _show_result(result: TableRun, options: Options) -> None:
 
 
 def _price_of_all(options: Options) -> Price:
-    from atrl_bench.experiments.definition import list_tables
+    from atrl_bench.experiments.definition import OWN, list_tables
     from atrl_bench.experiments.plan import plan_table
     from atrl_bench.experiments.price import price_of_all
 
+    names = list_tables(options.paper or OWN)
+
     def price_in(run_dir: RunDir) -> Price:
-        return price_of_all([plan_table(name, run_dir, seeds=seeds_of(options.seeds)) for name in list_tables()])
+        return price_of_all([plan_table(name, run_dir, seeds=seeds_of(options.seeds)) for name in names])
 
     return price_in(options.run_dir(price_in=price_in))
 

@@ -28,7 +28,7 @@ from atrl_bench.engines.model_server import INSTALL, find_vllm
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.tasks import expand
 from atrl_bench.experiments.cost import GB, training_needs
-from atrl_bench.experiments.definition import list_tables, load_table
+from atrl_bench.experiments.definition import OWN, list_tables, load_table
 from atrl_bench.experiments.fetch import existing, free_disk_gb
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
@@ -217,7 +217,7 @@ def data(run_dir: RunDir) -> Iterator[Check]:
     if profile.generated_data and run_dir.given_data is None:
         yield Check("datasets", "ok", "generated on this machine when they are needed")
         return
-    tables = [load_table(name) for name in list_tables()]
+    tables = [load_table(name) for name in list_tables(OWN)]
     tasks = expand(list(dict.fromkeys(column.task for table in tables for column in table.columns)))
     needed = [*map(find_set, dict.fromkeys(table.data for table in tables)), *tasks]
     lacking = [each for each in needed if not is_here(each, run_dir.data_dir(each.folder))]

@@ -22,7 +22,7 @@ from atrl_bench.data.sets import TRAINING_SETS, find_set
 from atrl_bench.errors import AtrlBenchError, NotFetchedError, StoreError, UnknownNameError
 from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
 from atrl_bench.experiments.cost import GB
-from atrl_bench.experiments.definition import list_tables, load_table
+from atrl_bench.experiments.definition import OWN, list_tables, load_table
 from atrl_bench.experiments.plan import evaluations_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import find_model, model_ref
@@ -101,7 +101,7 @@ def needs_of_name(name: str, run_dir: RunDir) -> tuple[Need, ...]:
     """What `fetch NAME` brings: for a table, task, suite, training set or model, or for `all` tables."""
     tasks = [*(task.name for task in list_tasks()), *(suite.name for suite in list_suites())]
     if name == ALL or name in list_tables():
-        tables = list_tables() if name == ALL else [name]
+        tables = list_tables(OWN) if name == ALL else [name]
         return tuple(dict.fromkeys(need for table in tables for need in _needs_of_table(table, run_dir)))
     if name in tasks:
         return needs_of((), (), [task.name for task in expand([name])], run_dir)

@@ -26,16 +26,25 @@ class RowModel:
 
 
 def names_a_row(name: str) -> bool:
-    return ":" in name and name.partition(":")[0] in list_tables()
+    return split_name(name)[0] != name
 
 
 def table_of(name: str, run_dir: RunDir) -> TableDefinition:
-    return with_saved_points(load_table(name.partition(":")[0]), run_dir)
+    return with_saved_points(load_table(split_name(name)[0]), run_dir)
+
+
+def split_name(name: str) -> tuple[str, list[str]]:
+    """The table, which may be `PAPER:TABLE`, and what follows; the whole name where it begins with no table."""
+    parts, tables = name.split(":"), list_tables()
+    for number in (2, 1):
+        if len(parts) > number and (table := ":".join(parts[:number])) in tables:
+            return table, parts[number:]
+    return name, []
 
 
 def row_model(name: str, run_dir: RunDir, store: Store) -> RowModel:
     """The model of a row, of the first trained seed, at the row's best rate; the profile's until that is known."""
-    table, row, *seed = name.split(":")
+    table, (row, *seed) = split_name(name)
     definition = table_of(name, run_dir)
     if row not in {known.id for known in definition.rows}:
         raise UnknownNameError("row", row, [r.id for r in definition.rows], next_step=f"atrl-bench list rows {table}")

@@ -77,7 +77,7 @@ def prose(scores: Sequence[Score], claims: Sequence[Claim], orders: Sequence[Ord
     """A finding for each number in the running text, and for each claim that one model is above another."""
     values = {score.address: score.value for score in scores}
     tables = {score.table for score in scores}
-    findings = [_claim(claim, values) for claim in claims if tables_in(claim.formula) <= tables]
+    findings = [_claim(claim, values) for claim in claims if tables_in(claim.computed_from) <= tables]
     findings += [_order(order, scores) for order in orders if order.table in tables]
     return Section(
         "prose",
@@ -91,10 +91,10 @@ def prose(scores: Sequence[Score], claims: Sequence[Claim], orders: Sequence[Ord
 def _claim(claim: Claim, values: Mapping[Address, Decimal]) -> AuditFinding:
     printed = Decimal(claim.printed.rstrip("%<≈ +").lstrip("<≈+~ "))
     digits = max(0, -int(printed.as_tuple().exponent))
-    exact = compute(claim.formula, values)
+    exact = compute(claim.computed_from, values)
     holds = abs(exact) < abs(printed) if claim.printed.startswith("<") else rounded(exact, digits) == printed
     computed, sure = f"{exact:.4f}".rstrip("0").rstrip("."), "certain"
-    if not holds and rounded(compute(claim.formula, values, digits), digits) == printed:
+    if not holds and rounded(compute(claim.computed_from, values, digits), digits) == printed:
         computed += f"; {printed} only if the averages are rounded first"
     note = f"; {claim.note}" if claim.note else ""
     return AuditFinding(
@@ -108,7 +108,7 @@ def _claim(claim: Claim, values: Mapping[Address, Decimal]) -> AuditFinding:
 
 
 def _order(order: Order, scores: Sequence[Score]) -> AuditFinding:
-    better = {s.column: s for s in scores if (s.table, s.row) == (order.table, order.better)}
+    better = {s.column: s for s in scores if s.benchmark and (s.table, s.row) == (order.table, order.better)}
     worse = {s.column: s for s in scores if (s.table, s.row) == (order.table, order.worse)}
     common = [column for column in better if column in worse and (not order.only or column in order.only)]
     against = [column for column in common if better[column].value <= worse[column].value]

@@ -1,6 +1,6 @@
-"""The paper against itself: its arithmetic, its contradictions, and what its digits and benchmark sizes allow.
+"""A paper against itself and against others: arithmetic, contradictions, and what its digits and sizes allow.
 
-Nothing here is measured; every finding follows from what the paper prints, and says how sure it is.
+Nothing here is measured; every finding follows from what is printed, and says how sure it is.
 """
 
 from __future__ import annotations
@@ -8,33 +8,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.papers.across import across, concerning
 from atrl_bench.papers.arithmetic import arithmetic, prose
 from atrl_bench.papers.contradictions import below_baseline, coincidences, contradictions
-from atrl_bench.papers.findings import AuditFinding, Section
+from atrl_bench.papers.findings import Section
+from atrl_bench.papers.follows import follows
 from atrl_bench.papers.granularity import granularity, last_digits
 from atrl_bench.papers.noise import against_baseline, noise
+from atrl_bench.papers.paper import Paper
 from atrl_bench.papers.printed import load_claims, load_derived, load_scores
+from atrl_bench.papers.runs import code_against_text, seeds, versions, weaker_baselines
 
-__all__ = ["AuditFinding", "Section", "audit"]
 
+def audit(paper: Paper, tables: Sequence[str] | None = None, *, others: bool = True) -> list[Section]:
+    """Everything that a paper's printed numbers say about each other and, with `others`, about those of other papers.
 
-def audit(tables: Sequence[str] | None = None) -> list[Section]:
-    """Everything that the paper's printed numbers say about each other, for these tables or for all."""
-    scores = load_scores()
-    printed = list(dict.fromkeys(score.table for score in scores))
+    Of these tables or of all; a check that has nothing to look at is left out.
+    """
+    scores = load_scores(paper)
+    names = list(dict.fromkeys(score.table for score in scores))
     for table in tables or ():
-        if table not in printed:
-            raise UnknownNameError("table with printed scores", table, printed)
-    scores = [score for score in scores if not tables or score.table in tables]
-    claims, names = load_claims(), [name for name in printed if not tables or name in tables]
-    return [
-        arithmetic(scores, load_derived(names)),
-        prose(scores, claims.claims, claims.orders),
-        contradictions(scores, claims.same, claims.statements),
+        if table not in names:
+            raise UnknownNameError("table with printed scores", table, names)
+    names = [name for name in names if not tables or name in tables]
+    every, claims = [score for score in scores if score.table in names], load_claims(paper)
+    scores = [score for score in every if score.benchmark]
+    sections = [
+        arithmetic(scores, load_derived(paper, names)),
+        follows(every, paper),
+        prose(every, claims.claims, claims.orders),
+        contradictions(every, claims.same, claims.statements),
         coincidences(scores),
-        granularity(scores, claims.sizes),
+        granularity(scores, claims.sizes, paper.protocol.repeats or 1),
         last_digits(scores, claims.sizes),
         noise(scores, claims),
         against_baseline(scores, claims.sizes),
         below_baseline(scores, claims.below),
+        weaker_baselines(every, paper),
+        seeds(every),
+        versions(every, paper),
+        code_against_text(paper),
+        *(concerning(paper.name, across()) if others and not tables else ()),
     ]
+    return [section for section in sections if section.findings]

@@ -13,7 +13,6 @@ from decimal import Decimal
 from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
 from atrl_bench.papers.printed import Score, Size, grouped
 
-REPEATS = 8  # of the paper's Mean@8
 DECISIVE = 0.001  # a number of fits that chance reaches more rarely than this is an explanation
 
 
@@ -68,12 +67,12 @@ def fit(scores: Sequence[Decimal], total: int, what: str) -> Fit:
     return Fit(total, what, len(scores), sum(is_possible(s, total) for s in scores), chance_of_fit(total, digits))
 
 
-def granularity(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> Section:
+def granularity(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]], repeats: int) -> Section:
     """A finding for each table and benchmark: which of the sizes it may have been counted over are possible."""
     findings = [
         _finding(table, members, fits)
         for (table, task), members in sorted(grouped(scores, lambda score: (score.table, score.task)).items())
-        if (fits := [_fit_of(members, size, n) for size in sizes.get(task, ()) for n in (1, REPEATS)])
+        if (fits := [_fit_of(members, size, n) for size in sizes.get(task, ()) for n in sorted({1, repeats})])
     ]
     unexplained = [finding.where for finding in findings if finding.outcome == "fails"]
     explained = [finding.where for finding in findings if finding.outcome == "holds"]
@@ -81,7 +80,7 @@ def granularity(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) ->
         "granularity",
         "Scores as k out of n",
         "Every score of a benchmark was tested for being k right answers out of n, for one run and for the mean of "
-        f"{REPEATS}. By chance, n in 10,000 numbers with two decimals are (n in 1,000 with one), so large n cannot be "
+        f"{repeats}. By chance, n in 10,000 numbers with two decimals are (n in 1,000 with one), so large n cannot be "
         "tested. One impossible score rules a size out.",
         f"Confirmed beyond chance: {', '.join(explained) or 'none'}. Explained by no size that could be meant: "
         f"{', '.join(unexplained) or 'none'}. The other {len(findings) - len(explained) - len(unexplained)} columns "

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
-from atrl_bench.papers.printed import Address, Claims, Score, Size, grouped
+from atrl_bench.papers.printed import Address, Claims, Score, Size, address_of, grouped
 
 Z95 = 1.959964  # of the normal distribution
 
@@ -37,8 +37,8 @@ class Bounds:
         return "beyond noise" if abs(self.difference) > Z95 * self.unpaired_stderr else "undecided"
 
 
-def bounds(score: float, other: float, num_problems: int) -> Bounds:
-    """Both bounds for two accuracies in percent, one run each over the same problems.
+def bounds(score: float, other: float, num_problems: int, repeats: int = 1) -> Bounds:
+    """Both bounds for two accuracies in percent, means of `repeats` samples over the same problems.
 
     `max_changed` is the largest share of the problems on which the two rows may disagree with the difference still
     significant at 5 %: with D disagreements and a surplus of k, McNemar needs k / sqrt(D) above 1.96.
@@ -46,7 +46,7 @@ def bounds(score: float, other: float, num_problems: int) -> Bounds:
     p, q = score / 100, other / 100
     unpaired = math.sqrt((p * (1 - p) + q * (1 - q)) / num_problems)
     surplus = round(abs(p - q) * num_problems)
-    best_case = min(1.0, 2 * 0.5**surplus)
+    best_case = min(1.0, 2 * 0.5 ** round(abs(p - q) * num_problems * repeats))
     changed = min(1.0, (surplus / Z95) ** 2 / num_problems)
     return Bounds(score - other, num_problems, 100 * unpaired, best_case, changed)
 
@@ -56,7 +56,7 @@ def noise(scores: Sequence[Score], claims: Claims) -> Section:
     at = {score.address: score for score in scores}
     findings = [
         _finding(score, other, claims.sizes[score.task][0])
-        for score, other in (*_pairs(scores, at), *_bold(scores))
+        for score, other in (*_pairs(scores, at), *_claimed(claims, at), *_bold(scores))
         if score.task in claims.sizes
     ]
     spread = grouped((s for s in scores if s.spread is not None), lambda score: (score.table, score.column))
@@ -118,6 +118,12 @@ def _pairs(scores: Sequence[Score], at: Mapping[Address, Score]) -> list[tuple[S
     ]
 
 
+def _claimed(claims: Claims, at: Mapping[Address, Score]) -> list[tuple[Score, Score]]:
+    """The cells whose difference the text speaks of."""
+    pairs = [[at.get(address_of(cell)) for cell in claim.difference or ()] for claim in claims.claims]
+    return [(score, other) for score, other in (pair for pair in pairs if len(pair) == 2) if score and other]
+
+
 def _bold(scores: Sequence[Score]) -> list[tuple[Score, Score]]:
     """Each column's best score with the second best, unless that pair is compared already."""
     pairs = []
@@ -129,7 +135,7 @@ def _bold(scores: Sequence[Score]) -> list[tuple[Score, Score]]:
 
 
 def _bounds(score: Score, other: Score, size: Size) -> Bounds:
-    return bounds(float(score.value), float(other.value), size.problems)
+    return bounds(float(score.value), float(other.value), size.problems, score.protocol.get("repeats", 1))
 
 
 def _finding(score: Score, other: Score, size: Size) -> AuditFinding:

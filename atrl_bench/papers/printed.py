@@ -1,32 +1,33 @@
 """What the paper prints: its scores, the numbers it derives from them, and what it says of them in words.
 
-Scores are read from `reports/at_rl/scores`. `reports/at_rl/derived.csv` holds the averages, arrows and Δ
-that stand beside them, which the audit recomputes; `reports/at_rl/claims.yaml` what the running text says, each
-claim with the formula that checks it.
+Scores are those of `scores/`. `derived.csv` holds averages, arrows and Δ that stand beside them, which the audit
+recomputes; `claims.yaml` what the running text says, each claim with the formula that checks it.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.definition import (
+    OWN,
     ColumnDefinition,
     RowDefinition,
     TableDefinition,
     list_tables,
     load_table,
+    paper_of,
 )
-from atrl_bench.papers.scores import load_printed
+from atrl_bench.papers.paper import Origin, Paper, PrintedColumn, PrintedRow, PrintedTable
+from atrl_bench.papers.scores import SD, PrintedCell, load_printed, read_cells
 from atrl_bench.profiles import load_profile
-from atrl_bench.resources import folder
 from atrl_bench.settings import Settings, read_settings
 
 AVERAGE = "average"
@@ -49,6 +50,15 @@ class Score:
     compared_with: str | None = None
     spread: Decimal | None = None  # standard deviation over training runs
     experiment: tuple[tuple[str, str], ...] = ()
+    paper: str = ""
+    source: str = ""  # the table as the paper calls it
+    benchmark: str = ""  # by the name that all papers share; empty for a number that follows from others
+    checkpoint: str = ""  # weights that others can have, too
+    training: tuple[str, ...] = ()  # base, method and data, where all are stated
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the training
+    protocol: Mapping[str, Any] = field(default_factory=dict)  # of the measurement
+    seed: int | None = None
+    origin: Origin = "own"
 
     @property
     def address(self) -> Address:
@@ -61,6 +71,10 @@ class Score:
     @property
     def where(self) -> str:
         return f"{self.table}: {self.row_label}, {self.column_label}"
+
+    @property
+    def cited(self) -> str:
+        return f"{self.value} ({self.paper}, {self.source or self.table}: {self.row_label})"
 
     @property
     def digits(self) -> int:
@@ -85,8 +99,19 @@ class Claim(Settings):
     says: str = Field(description="what the paper says, in its words or nearly")
     where: str = Field(description="the section, figure or table it says it in")
     printed: str = Field(description="the number it prints, with its digits")
-    formula: Any = Field(description="what it should be: a number, table/row/column, or {operation: [parts]}")
+    formula: Any = Field(None, description="what it should be: a number, table/row/column, or {operation: [parts]}")
+    difference: tuple[str, str] | None = Field(None, description="in its place: two cells, also held against noise")
     note: str = Field("", description="what else there is to know")
+
+    @property
+    def computed_from(self) -> Any:
+        return {"minus": list(self.difference)} if self.difference else self.formula
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.formula is None) == (self.difference is None):
+            raise ValueError("a claim has a formula or a difference")
+        return self
 
 
 class SameExperiment(Settings):
@@ -143,29 +168,108 @@ class Claims(Settings):
     sizes: dict[str, tuple[Size, ...]] = Field({})
 
 
-def load_scores() -> list[Score]:
-    """Every printed score of every table, in the order of the tables."""
+def load_scores(paper: Paper) -> list[Score]:
+    """Every printed score of every table of a paper, in the order of the tables; numbers that follow come with them."""
     scores = []
-    for definition in map(load_table, list_tables()):
-        printed, spreads = load_printed(definition)
+    for path in sorted((paper.home / "scores").glob("*.csv")):
+        table = path.stem if paper.name == OWN else f"{paper.name}:{path.stem}"
+        cells = list(read_cells(path, paper))
+        spreads = {(cell.row, cell.column.removesuffix(SD)): cell.score for cell in cells if cell.column.endswith(SD)}
+        if table in list_tables():
+            definition = load_table(table)
+            load_printed(definition)  # which refuses unknown names
+            order = [(row.id, column.id) for row, column in product(definition.rows, definition.columns)]
+            place = {address: number for number, address in enumerate(order)}
+            cells.sort(key=lambda cell: place.get((cell.row, cell.column), len(place)))
+            known: _Stated = _Defined(paper, definition)
+        else:
+            known = _Stated(paper, path.stem)
         scores += [
-            Score(
-                table=definition.id,
-                row=row.id,
-                column=column.id,
-                row_label=row.label,
-                column_label=column.text,
-                value=printed[row.id, column.id],
-                task=column.task,
-                baseline=definition.baseline_of(row),
-                compared_with=row.compared_with,
-                spread=spreads.get((row.id, column.id)),
-                experiment=_experiment(definition, row, column),
-            )
-            for row, column in product(definition.rows, definition.columns)
-            if (row.id, column.id) in printed
+            replace(known.score(cell), spread=spreads.get((cell.row, cell.column)))
+            for cell in cells
+            if not cell.column.endswith(SD)
         ]
     return scores
+
+
+class _Stated:
+    """What a table's names stand for by `paper.yaml` alone."""
+
+    def __init__(self, paper: Paper, table: str) -> None:
+        self.paper, self.table = paper, table
+        self.printed = paper.tables.get(table, PrintedTable(source=table.replace("_", " ")))
+
+    def score(self, cell: PrintedCell) -> Score:
+        row, column = self.paper.rows.get(cell.row, PrintedRow()), self.paper.columns.get(cell.column, PrintedColumn())
+        protocol: dict[str, Any] = {}
+        for part in (self.paper.protocol, self.paper.code, column.protocol, row.protocol):
+            protocol |= part.stated()
+        settings = self.printed.settings | row.settings
+        training = tuple(filter(None, (row.base, row.method, row.data)))
+        of_others = row.origin != "own"
+        origin: Origin = "measured again" if of_others and set(cell.marks) & set(self.paper.again) else row.origin
+        task = column.benchmark or cell.column
+        how = {**settings, **row.protocol.stated(), **column.protocol.stated()}
+        experiment = {"model": row.base or row.checkpoint, "method": row.method or "untrained", "data": row.data}
+        experiment |= {name: f"{name} {value}" for name, value in sorted(how.items())} | {"task": task}
+        is_known = bool(row.base or row.checkpoint) and row.seed is None and not column.gain_of
+        return Score(
+            table=self.table,
+            row=cell.row,
+            column=cell.column,
+            row_label=cell.row,
+            column_label=cell.column,
+            value=cell.score,
+            task=task,
+            baseline=row.baseline or "",
+            experiment=tuple((name, value) for name, value in experiment.items() if value) if is_known else (),
+            paper=self.paper.name,
+            source=self.printed.source,
+            benchmark="" if column.mean_of or column.gain_of else column.benchmark or "",
+            checkpoint=row.checkpoint or "",
+            training=training if len(training) == 3 else (),
+            settings=settings,
+            protocol=protocol,
+            seed=row.seed,
+            origin=origin,
+        )
+
+
+class _Defined(_Stated):
+    """What a table's names stand for by its definition; `paper.yaml` may say more of them."""
+
+    def __init__(self, paper: Paper, definition: TableDefinition) -> None:
+        super().__init__(paper, paper_of(definition.id)[1])
+        self.definition = definition
+        self.rows = {row.id: row for row in definition.rows}
+        self.columns = {column.id: column for column in definition.columns}
+
+    def score(self, cell: PrintedCell) -> Score:
+        score, row, column = super().score(cell), self.rows[cell.row], self.columns.get(cell.column)
+        score = replace(
+            score,
+            row_label=row.label,
+            baseline=self.definition.baseline_of(row),
+            compared_with=row.compared_with,
+            source=self.printed.source if self.table in self.paper.tables else self.definition.source,
+        )
+        if column is None:
+            return score
+        stated = self.paper.columns.get(cell.column, PrintedColumn())
+        score = replace(score, column_label=column.text, task=column.task, benchmark=stated.benchmark or column.task)
+        if column.metric.endswith("@1"):
+            score = replace(score, protocol={**score.protocol, "repeats": 1})
+        if cell.row in self.paper.rows:
+            return score
+        experiment, model = _experiment(self.definition, row, column), model_of(self.definition, row)
+        if not row.recipe:
+            return replace(score, experiment=experiment, checkpoint=model if experiment else "")
+        method = row.recipe if row.credit.rule == "uniform" else f"{row.recipe} + {row.credit.rule}"
+        return replace(score, experiment=experiment, training=(model, method, row.data or self.definition.data))
+
+
+def model_of(definition: TableDefinition, row: RowDefinition) -> str:
+    return definition.model_of(row) or load_profile("paper").model
 
 
 def grouped(scores: Iterable[Score], key: Callable[[Score], Key]) -> dict[Key, list[Score]]:
@@ -176,9 +280,9 @@ def grouped(scores: Iterable[Score], key: Callable[[Score], Key]) -> dict[Key, l
     return groups
 
 
-def load_derived(tables: Collection[str]) -> list[Derived]:
+def load_derived(paper: Paper, tables: Collection[str]) -> list[Derived]:
     """The printed averages and changes of these tables."""
-    path = folder("reports") / "at_rl" / "derived.csv"
+    path = paper.home / "derived.csv"
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
@@ -188,9 +292,16 @@ def load_derived(tables: Collection[str]) -> list[Derived]:
     return [Derived(**record) for record in records if record["table"] in tables]
 
 
-def load_claims() -> Claims:
-    path = folder("reports") / "at_rl" / "claims.yaml"
-    return read_settings(path, Claims) if path.is_file() else Claims()
+def load_claims(paper: Paper) -> Claims:
+    """What the paper says, with the sizes of its benchmarks, which `paper.yaml` may state as well."""
+    path = paper.home / "claims.yaml"
+    claims = read_settings(path, Claims) if path.is_file() else Claims()
+    sizes = {
+        column.benchmark: (Size(problems=column.problems, what=f"{column.problems} problems"),)
+        for column in paper.columns.values()
+        if column.benchmark and column.problems
+    }
+    return claims.model_copy(update={"sizes": {**sizes, **claims.sizes}})
 
 
 def address_of(text: str) -> Address:
@@ -244,7 +355,7 @@ _OPERATIONS: Mapping[str, Callable[[list[Decimal]], Decimal]] = {
 
 
 def _invalid(what: str, why: str = "") -> InvalidFileError:
-    return InvalidFileError(f"claims.yaml: {what}", why=why, next_step="edit reports/at_rl/claims.yaml")
+    return InvalidFileError(f"claims.yaml: {what}", why=why, next_step="edit claims.yaml in the paper's folder")
 
 
 def rounded(value: Decimal, digits: int) -> Decimal:
@@ -258,8 +369,7 @@ def _experiment(
     """What the number was measured of, field by field; empty where nothing says how the row was trained."""
     if row.not_measured or row.served:
         return ()
-    model = definition.model_of(row) or load_profile("paper").model
-    fields = {"model": model.rpartition("/")[2], "method": row.recipe or "untrained"}
+    fields = {"model": model_of(definition, row).rpartition("/")[2], "method": row.recipe or "untrained"}
     if row.recipe:
         settings = [f"{name}={value}" for name, value in sorted(row.credit.settings.items())]
         fields["credit"] = " ".join([row.credit.rule, row.credit.preset, *settings])

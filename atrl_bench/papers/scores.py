@@ -1,22 +1,34 @@
 """The printed scores of a table: `reports/<paper>/scores/<table>.csv`, read digit by digit.
 
-A file has the rows and columns of its table by their ids (`--` where nothing is printed) and, in columns `<column>_sd`,
-the printed standard deviations; differences, averages and bold are computed from them.
+A file has a row's name first and then a score a column (`--` where nothing is printed), with the signs that stand after
+it if `paper.yaml` knows them. Columns `<column>_sd` hold printed standard deviations. Beside a definition of the table
+its names are those of rows and columns there, or of columns in `paper.yaml`; without one they are the paper's words.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import NamedTuple
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table, paper_folders, paper_of
+from atrl_bench.papers.paper import Paper, load_paper
 
 NO_SCORE = "--"
 SD = "_sd"  # ends the CSV column of a column's printed standard deviations
+
+
+class PrintedCell(NamedTuple):
+    """One score, and the signs after it."""
+
+    line: int
+    row: str
+    column: str
+    score: Decimal
+    marks: str
 
 
 class PrintedScores(NamedTuple):
@@ -31,31 +43,56 @@ NOTHING_PRINTED = PrintedScores({}, {})
 
 def load_printed(definition: TableDefinition) -> PrintedScores:
     """What the paper prints of the rows and columns that are selected; a name the full table lacks is an error."""
-    paper, name = paper_of(definition.id)
-    path = paper_folders().get(paper, Path()) / "scores" / f"{name}.csv"
-    return read_printed(path, definition) if path.is_file() else NOTHING_PRINTED
+    name, table = paper_of(definition.id)
+    path = paper_folders().get(name, Path()) / "scores" / f"{table}.csv"
+    return read_printed(path, definition, load_paper(name)) if path.is_file() else NOTHING_PRINTED
 
 
-def read_printed(path: Path, definition: TableDefinition) -> PrintedScores:
+def read_printed(path: Path, definition: TableDefinition, paper: Paper | None = None) -> PrintedScores:
     full = load_table(definition.id) if definition.id in list_tables() else definition
     rows, columns = {row.id for row in full.rows if row.in_paper}, {column.id for column in full.columns}
     kept = {(row.id, column.id) for row in definition.rows for column in definition.columns}
-    printed = PrintedScores({}, {})
+    printed, others = PrintedScores({}, {}), set(paper.columns if paper else ())
+    check_names(path, rows, {*columns, *(column + SD for column in columns), *others})
+    for cell in read_cells(path, paper):
+        column = cell.column if cell.column in columns else cell.column.removesuffix(SD)
+        if (cell.row, column) in kept:
+            (printed.scores if column == cell.column else printed.spreads)[cell.row, column] = cell.score
+    return printed
+
+
+def check_names(path: Path, rows: Iterable[str], columns: Iterable[str]) -> None:
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         names = reader.fieldnames or []
         _check(path, 1, "the first column", names[0] if names else "", ["row"])
         for name in names[1:]:
-            _check(path, 1, "column", name, {*columns, *(column + SD for column in columns)})
+            _check(path, 1, "column", name, columns)
         for record in reader:
-            row = record["row"]
-            _check(path, reader.line_num, "row", row, rows)
-            for name in names[1:]:
-                score = _score(path, reader.line_num, name, record[name])
-                column = name if name in columns else name.removesuffix(SD)
-                if (row, column) in kept and score is not None:
-                    (printed.scores if column == name else printed.spreads)[row, column] = score
-    return printed
+            _check(path, reader.line_num, "row", record["row"], rows)
+
+
+def read_cells(path: Path, paper: Paper | None = None) -> Iterator[PrintedCell]:
+    """Every score of a file; fractions come as percentages of as many digits."""
+    marks = "".join(paper.marks) if paper else ""
+    is_share = paper is not None and path.stem in paper.tables and paper.tables[path.stem].unit == "fraction"
+    gains = {name for name, column in paper.columns.items() if column.gain_of} if paper else set()
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        for record in reader:
+            for column, text in record.items():
+                if column != "row" and text != NO_SCORE:
+                    digits = (text or "").rstrip(marks)
+                    score = _score(path, reader.line_num, column, digits, low=-100 if column in gains else 0)
+                    signs = (text or "")[len(digits) :]
+                    yield PrintedCell(
+                        reader.line_num, record["row"], column, _percent(score) if is_share else score, signs
+                    )
+
+
+def _percent(share: Decimal) -> Decimal:
+    percent = share.scaleb(2)
+    return max(percent, percent.quantize(Decimal(1)), key=lambda value: -int(value.as_tuple().exponent))
 
 
 def _check(path: Path, line: int, kind: str, name: str, names: Iterable[str]) -> None:
@@ -64,12 +101,10 @@ def _check(path: Path, line: int, kind: str, name: str, names: Iterable[str]) ->
         raise InvalidFileError(f"{path}:{line}: {kind} {name!r} is not one of {known}.", next_step=f"edit {path}")
 
 
-def _score(path: Path, line: int, column: str, text: str | None) -> Decimal | None:
-    if text == NO_SCORE:
-        return None
+def _score(path: Path, line: int, column: str, text: str, low: int) -> Decimal:
     try:
-        score = Decimal(text or "")
-        if not 0 <= score <= 100:
+        score = Decimal(text)
+        if not low <= score <= 100:
             raise InvalidOperation
     except InvalidOperation:
         what = f"{path}:{line}: field {column!r}: {text!r} is no percentage between 0 and 100, nor {NO_SCORE} for none."

@@ -18,7 +18,15 @@ from typing import Any
 from urllib.parse import quote
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
-from atrl_bench.experiments.definition import AVERAGE, TableDefinition, file_stem, list_tables, load_table
+from atrl_bench.experiments.definition import (
+    AVERAGE,
+    OWN,
+    TableDefinition,
+    file_stem,
+    list_tables,
+    load_table,
+    paper_of,
+)
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, trained_label
 from atrl_bench.experiments.run_dir import RunDir
@@ -69,7 +77,7 @@ def render_index(run_dir: RunDir) -> str:
 
 
 def _statuses(run_dir: RunDir, tables: Mapping[str, Table]) -> Iterable[dict[str, Any]]:
-    names = list_tables()
+    names = [name for name in list_tables() if paper_of(name)[0] == OWN or name in tables]
     # The main table first; what was rendered without being a known table last.
     for name in [*sorted(names, key=lambda name: (name != "main_7b", name)), *sorted(set(tables) - set(names))]:
         yield _status(run_dir, name, load_table(name) if name in names else None, tables.get(name))

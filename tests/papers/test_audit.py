@@ -15,6 +15,7 @@ from atrl_bench.papers.audit import audit
 from atrl_bench.papers.contradictions import coincidences, contradictions
 from atrl_bench.papers.granularity import chance_of_fit, fit, granularity, is_possible, last_digits
 from atrl_bench.papers.noise import bounds
+from atrl_bench.papers.paper import load_paper
 from atrl_bench.papers.printed import (
     Claim,
     Derived,
@@ -28,11 +29,13 @@ from atrl_bench.papers.printed import (
 )
 from atrl_bench.report.analysis_pages import audit_html, audit_record, audit_text, write_audit
 
+OURS = load_paper("at_rl")
+
 
 @pytest.fixture(scope="module")
 def paper():
     """The audit of the paper's own tables, by section."""
-    return {section.id: section for section in audit()}
+    return {section.id: section for section in audit(OURS)}
 
 
 def details(section, **wanted):
@@ -42,7 +45,7 @@ def details(section, **wanted):
 
 
 def score(value: str, row: str = "a", *, table: str = "t", column: str = "c", task: str = "task", **fields) -> Score:
-    return Score(table, row, column, row, column, Decimal(value), task, **fields)
+    return Score(table, row, column, row, column, Decimal(value), task, benchmark=task, **fields)
 
 
 # What the paper prints ------------------------------------------------------------------------------------------------
@@ -62,7 +65,7 @@ def test_no_derived_number_of_any_table_of_the_paper_is_wrong(paper):
 )
 def test_every_arrow_of_a_table_is_audited(table, count):
     """Counted by eye in the paper; that each is the right one is what the audit says."""
-    assert sum(item.kind == "change" for item in load_derived([table])) == count
+    assert sum(item.kind == "change" for item in load_derived(OURS, [table])) == count
 
 
 @pytest.mark.parametrize(
@@ -168,7 +171,7 @@ def test_the_gain_on_mathverse_is_beyond_noise_and_the_best_of_mathvision_is_not
 
 
 def test_every_address_and_claim_in_the_paper_file_can_be_computed(paper):
-    claims = load_claims()
+    claims = load_claims(OURS)
     assert len(paper["prose"].findings) == len(claims.claims) + len(claims.orders)
 
 
@@ -254,7 +257,7 @@ def test_a_third_decimal_tells_what_is_impossible():
 
 def test_a_size_that_everything_fits_confirms_nothing():
     scores = [score(f"{k}.{k}") for k in range(10, 30)]
-    section = granularity(scores, {"task": [Size(problems=5000, what="many")]})
+    section = granularity(scores, {"task": [Size(problems=5000, what="many")]}, 8)
     assert [f.outcome for f in section.findings] == ["open"]
 
 
@@ -295,19 +298,19 @@ def test_the_order_of_the_two_scores_changes_only_the_sign(one, other, total):
 
 def test_the_audit_is_a_page_a_text_of_eighty_columns_and_a_record(paper, tmp_path):
     sections = list(paper.values())
-    text = audit_text(sections)
+    text = audit_text(sections, OURS)
     assert max(map(len, text.splitlines())) <= 80
     assert "5.1667; 5.1 only if" in text
-    assert len(audit_text(sections, everything=True)) > 2 * len(text)
+    assert len(audit_text(sections, OURS, everything=True)) > 2 * len(text)
     assert json.loads(json.dumps(audit_record(sections)))["sections"][0]["id"] == "arithmetic"
-    paths = write_audit(sections, tmp_path)
+    paths = write_audit(sections, tmp_path, OURS)
     assert [path.name for path in paths] == ["audit.html", "audit.txt", "audit.json"]
     before = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in write_audit(audit(), tmp_path)] == before
+    assert [path.read_bytes() for path in write_audit(audit(OURS), tmp_path, OURS)] == before
 
 
 def test_the_page_has_every_finding_and_asks_for_nothing(paper):
-    page = audit_html(list(paper.values()))
+    page = audit_html(list(paper.values()), OURS)
     assert page.count("<tr><th") >= sum(len(section.findings) for section in paper.values())
     assert "default-src" in page
     assert not re.search(r"<script|https?://|src=", page)
@@ -322,9 +325,9 @@ def test_hostile_text_in_a_claim_is_text_on_the_page():
 
 
 def test_the_audit_of_some_tables_takes_those_alone_and_names_near_ones():
-    assert {f.details["table"] for f in audit(["main_7b"])[0].findings} == {"main_7b"}
+    assert {f.details["table"] for f in audit(OURS, ["main_7b"])[0].findings} == {"main_7b"}
     with pytest.raises(UnknownNameError, match="main_7b"):
-        audit(["main7b"])
+        audit(OURS, ["main7b"])
 
 
 def test_equal_scores_are_likelier_on_a_coarser_grid():

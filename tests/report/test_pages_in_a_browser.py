@@ -20,6 +20,7 @@ import needs
 import pytest
 
 from atrl_bench.papers.audit import audit
+from atrl_bench.papers.paper import load_paper
 from atrl_bench.report.analysis_pages import write_audit
 from atrl_bench.report.html import render_html
 from atrl_bench.resources import folder
@@ -218,7 +219,8 @@ def axe(page: Path, tmp_path: Path, scheme: str) -> dict[str, Any]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_axe_finds_no_fault_in_any_kind_of_page_in_either_theme(make_report, tmp_path, scheme):
     run_dir = make_report(tmp_path / "report")
-    for page in [*pages_of(run_dir), *write_audit(audit(), run_dir.reports)[:1]]:
+    paper = load_paper("at_rl")
+    for page in [*pages_of(run_dir), *write_audit(audit(paper), run_dir.reports, paper)[:1]]:
         found = axe(page, tmp_path, scheme)
         assert found["dark"] == (scheme == "dark")
         assert found["texts"][0] > 50, page.name  # of which it could tell the contrast
