@@ -123,8 +123,13 @@ def visual_columns(config: object, input_ids_BS: Tensor, kinds_BS: Tensor | None
     """
     if kinds_BS is not None:
         return kinds_BS != 0  # type: ignore[return-value]
-    names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
-    ids = {value for name in names if isinstance(value := getattr(config, name, None), int)}
+    ids = visual_token_ids(config)
     if not ids:
-        raise ValueError(f"{type(config).__name__} names no image token; pass the visual columns yourself.")
-    return torch.isin(input_ids_BS, torch.tensor(sorted(ids), device=input_ids_BS.device))  # type: ignore[return-value]
+        raise ValueError(f"{type(config).__name__} names no image token: it is of a model of text alone.")
+    return torch.isin(input_ids_BS, torch.tensor(ids, device=input_ids_BS.device))  # type: ignore[return-value]
+
+
+def visual_token_ids(config: object) -> list[int]:
+    """Returns the placeholders of images and videos that a model's config names; none where it knows text alone."""
+    names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+    return sorted({value for name in names if isinstance(value := getattr(config, name, None), int)})

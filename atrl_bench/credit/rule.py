@@ -101,6 +101,11 @@ def needs_of(rule: CreditRule) -> frozenset[TokenInput]:
     return frozenset(getattr(rule, "needs", ()))
 
 
+def looks_at_images(rule: CreditRule) -> bool:
+    """Returns whether a rule asks how tokens look at an image: those by entropy or probability alone do not."""
+    return not needs_of(rule) or "blackened_logprob" in needs_of(rule)
+
+
 def connectivity_density(attention: AttentionRows, config: CreditConfig) -> NDArray[np.float64]:
     """Returns C_i of each token: the attention that goes to the image, divided by the bias curve (section 4.1)."""
     from atrl_bench.credit.connectivity import bias_curve, connectivity

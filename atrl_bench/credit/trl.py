@@ -28,12 +28,12 @@ import torch
 from torch import Tensor, nn
 
 from atrl_bench.credit.anchors import anchor_auc, tokens_of_parts
-from atrl_bench.credit.attention_rows import visual_columns
+from atrl_bench.credit.attention_rows import visual_columns, visual_token_ids
 from atrl_bench.credit.blackening import Blackening
 from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rule import Credit, CreditRule, TokenInput, needs_of
-from atrl_bench.credit.rules import credit_rule
+from atrl_bench.credit.rule import Credit, CreditRule, TokenInput, looks_at_images, needs_of
+from atrl_bench.credit.rules import RULES, credit_rule
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.credit.workers import CreditTask, CreditWorkers
 
@@ -166,7 +166,7 @@ class CreditedModel:
         started = self._weights.clock()
         part = slice(self._num_rows, self._num_rows + len(inputs["input_ids"]))
         self._num_rows = part.stop
-        visual_BS = visual_columns(self._weights.model.config, inputs["input_ids"], inputs.get("mm_token_type_ids"))
+        visual_BS = self._weights.visual_columns(inputs["input_ids"], inputs.get("mm_token_type_ids"))
         pending = self._weights.begin(
             recording,
             attention_mask_BS=inputs["attention_mask"],
@@ -242,6 +242,13 @@ class CreditWeights:
         capture: RowCapture | None = None,
     ) -> None:
         self.rule, self.config, self.model = credit_rule(rule), config, model
+        self._shows_images = bool(visual_token_ids(model.config))
+        if not self._shows_images and looks_at_images(self.rule):
+            others = [name for name, one in RULES.items() if not looks_at_images(one)]
+            raise ValueError(
+                f"A {type(model).__name__} is a model of text alone, and this credit rule asks how tokens look at an "
+                f"image. Take a model that is shown images, or one of the rules that read none: {', '.join(others)}."
+            )
         self.inputs = TokenInputs(needs_of(self.rule), config, processor, run_seed)
         self.workers = CreditWorkers(num_workers)
         self.clock: Callable[[], float] = time.perf_counter
@@ -254,6 +261,12 @@ class CreditWeights:
         self._run_seed = run_seed
         self._totals: dict[str, float] = defaultdict(float)
         self._counts: dict[str, int] = defaultdict(int)
+
+    def visual_columns(self, input_ids_BS: Tensor, kinds_BS: Tensor | None = None) -> Tensor:
+        """Returns which positions hold an image or video token: none in a model of text alone."""
+        if not self._shows_images:
+            return torch.zeros_like(input_ids_BS, dtype=torch.bool)
+        return visual_columns(self.model.config, input_ids_BS, kinds_BS)
 
     def weights(self, recording: Recording, **batch: Any) -> Tensor:
         """Returns weights_BT of a batch as `begin` has it."""
@@ -288,7 +301,7 @@ class CreditWeights:
         return self.weights(
             recording,
             attention_mask_BS=attention_mask_BS,
-            visual_BS=visual_columns(self.model.config, input_ids_BS),
+            visual_BS=self.visual_columns(input_ids_BS),
             response_ids_BT=input_ids_BS[:, -num_tokens:],
             response_mask_BT=response_mask_BT,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any
 from atrl_bench.data import repository as hub
 from atrl_bench.data.repository import Listing, Repository
 from atrl_bench.digests import file_digest
-from atrl_bench.errors import MissingDataError, NotFetchedError
+from atrl_bench.errors import InvalidFileError, MissingDataError, NotFetchedError
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.bases import base_folder, list_bases
 from atrl_bench.models.prompt import Prompt, Sampling
@@ -236,6 +237,7 @@ def _load(folder: Path, min_pixels: int, max_pixels: int, video_max_pixels: int,
 
     shows_progress = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # a table loads dozens of models under a progress display of its own
+    require_images(folder, folder)
     try:
         processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         model = AutoModelForImageTextToText.from_pretrained(
@@ -258,10 +260,31 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
     return sorted({tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])} - {None})
 
 
+def require_images(folder: Path, name: str | Path) -> None:
+    """Raise where a checkpoint is a model of text alone, before any of its weights are read."""
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        raise InvalidFileError(
+            f"{name} is no vision-language model: {config.model_type} reads text alone.",
+            why="Benchmarks, training sets and credit here are about images.",
+            next_step="name a model of a family in docs/models.md; a text model trains in TRL, by "
+            "with_credit(GRPOTrainer, rule='high_entropy')",
+        )
+
+
 def limit_pixels(processor: Any, min_pixels: int, max_pixels: int, video_max_pixels: int) -> None:
-    """Make the processor bring images between these sizes, and each frame of a video to `video_max_pixels` at most."""
-    if "longest_edge" in dict(processor.image_processor.size):  # Qwen-VL's name for the largest number of pixels
+    """Make the processor bring images between these sizes, and each frame of a video to `video_max_pixels` at most.
+
+    Where it knows a longest side alone, that is a square's of the largest size; where it has one size, that stays.
+    """
+    own = dict(processor.image_processor.size)
+    if {"shortest_edge", "longest_edge"} <= set(own):  # what Qwen-VL calls its numbers of pixels
         processor.image_processor.size = {"shortest_edge": min_pixels, "longest_edge": max_pixels}
+    elif "longest_edge" in own:
+        processor.image_processor.size = {"longest_edge": min(own["longest_edge"], math.isqrt(max_pixels))}
     video_processor: Any = getattr(processor, "video_processor", None)
     if "longest_edge" in dict(getattr(video_processor, "size", None) or {}):
         # Frames are allowed half of what they may have at most, Qwen's own proportion for its 128 to 256 tokens.

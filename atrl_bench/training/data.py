@@ -121,13 +121,16 @@ class TrainingData:
             )
         kept = []
         token_ids = processor.tokenizer(texts)["input_ids"]
-        for problem, ids in zip(self.problems, token_ids, strict=True):
-            sizes = [image_size(image) for image in problem.images]
+        for problem, text, ids in zip(self.problems, texts, token_ids, strict=True):
             # Each placeholder in the text becomes as many tokens as its image or video has.
-            counted = processor._get_num_multimodal_tokens(image_sizes=sizes) if sizes else {"num_image_tokens": []}
-            num_visual = sum(counted["num_image_tokens"])
-            num_visual += len(problem.videos) * self._most_video_tokens()
-            if len(ids) - len(sizes) - len(problem.videos) + num_visual <= max_prompt_tokens:
+            num_tokens = len(ids) + len(problem.videos) * (self._most_video_tokens() - 1)
+            sizes = [image_size(image) for image in problem.images]
+            if sizes and hasattr(processor, "_get_num_multimodal_tokens"):
+                counted = processor._get_num_multimodal_tokens(image_sizes=sizes)
+                num_tokens += sum(counted["num_image_tokens"]) - len(sizes)
+            elif sizes:  # SmolVLM's does not tell
+                num_tokens += len(processor(text=[text], images=[problem.decoded()])["input_ids"][0]) - len(ids)
+            if num_tokens <= max_prompt_tokens:
                 kept.append(problem)
         num_long = len(self.problems) - len(kept)
         if not kept:

@@ -78,9 +78,25 @@ def with_media(messages: list[dict[str, Any]], images: Sequence[Any], videos: Se
 
 
 def joined_visuals(visuals: Sequence[Visual], device: torch.device) -> Visual:
-    """The tensors of several prompts as the model takes them, image after image and video after video."""
+    """The tensors of several prompts as the model takes them, image after image and video after video.
+
+    Where a family has a row of an image, in its own size or number of tiles, zeros fill the smaller ones, as its
+    processor would do with all together.
+    """
     names = dict.fromkeys(name for visual in visuals for name in visual)
-    return {name: torch.cat([visual[name] for visual in visuals if name in visual]).to(device) for name in names}
+    return {name: _joined([visual[name] for visual in visuals if name in visual]).to(device) for name in names}
+
+
+def _joined(values: Sequence[Tensor]) -> Tensor:
+    largest = [max(sizes) for sizes in zip(*(value.shape[1:] for value in values), strict=True)]
+
+    def filled(value: Tensor) -> Tensor:
+        missing = [most - size for size, most in zip(value.shape[1:], largest, strict=True)]
+        if not any(missing):
+            return value
+        return torch.nn.functional.pad(value, [amount for one in reversed(missing) for amount in (0, one)])
+
+    return torch.cat([filled(value) for value in values])
 
 
 def padded(rows: Sequence[Sequence[float]], value: float, side: str) -> Tensor:

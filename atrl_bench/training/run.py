@@ -25,7 +25,7 @@ from atrl_bench.engines.stop import Stopped, heard
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.attention import attention_of, joins_vision_windows, prefer_flash_attention
 from atrl_bench.models.checkpoint_store import CheckpointStore
-from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref
+from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref, require_images
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.training.data import TrainingData, load_training_data
@@ -197,6 +197,7 @@ def load_inputs(
     sizes, base = recipe.sizes(profile), find_model(base_model, download=True).folder
     logging.disable_progress_bar()
     try:
+        require_images(base, base_model)
         processor = AutoProcessor.from_pretrained(base, padding_side="left")
         # Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
         dtype = getattr(torch, sizes.dtype) if recipe.finetuning == "lora" else torch.float32

@@ -1,84 +1,148 @@
-"""Qwen3-VL and Qwen3.5, random and tiny with their own processor: sampled, scored, credited and trained."""
+"""Every family of docs/models.md, random and tiny with its own processor: sampled, scored, credited and trained."""
 
 from __future__ import annotations
 
+import io
 import json
+import re
+from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
+from PIL import Image
+from tiny_vlms import FAMILIES as OTHERS
 from trainer_parts import rollout_of
+from vlm_checkpoints import CHECKPOINTS, write_checkpoint
 
-from atrl_bench.mini.model import CHAT_TEMPLATE, MAX_PIXELS, MIN_PIXELS, SPECIAL_TOKENS, build_tokenizer
-from atrl_bench.training.multimodal import read_prompt, token_types, with_media
+from atrl_bench.credit import install_row_capture
+from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, with_media
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import build_trainer, load_inputs, train
+from atrl_bench.training.shared_prompts import why_not
 
-pytestmark = pytest.mark.slow
-
-VISION = {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": 64}
-VISION |= {"patch_size": 16, "num_position_embeddings": 64}
-TEXT = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
-MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+SIZES = (((56, 56),), ((140, 56),), ((56, 56), (56, 112)), ())  # of the images of a problem; the last has none
+NUM_LAYERS = 2  # of full attention, in every family
 
 
-def qwen3_vl(text, special):
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
-
-    text |= {"num_hidden_layers": 5, "rope_parameters": MROPE}
-    vision = VISION | {"deepstack_visual_indexes": [0, 1]}
-    return Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=vision, **special))
+def table() -> dict[str, list[str]]:
+    """Return the cells of the page's table, by the name that transformers has for the family."""
+    rows = re.findall(r"^\| [^|]+ \| `(\w+)` \|(.*)\|$", PAGE.read_text(encoding="utf-8"), re.M)
+    return {family: [cell.strip() for cell in cells.split("|")] for family, cells in rows}
 
 
-def qwen3_5(text, special):
-    from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
-
-    # Three layers of linear attention, then one of full attention, and so on: those are layers 3 and 7.
-    linear = {"linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_num_key_heads": 2}
-    text |= {"num_hidden_layers": 8, **linear, "linear_num_value_heads": 4}
-    text |= {"rope_parameters": MROPE | {"mrope_section": [1, 1, 0], "partial_rotary_factor": 0.25}}
-    return Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=text, vision_config=VISION, **special))
+@pytest.fixture(scope="module", params=CHECKPOINTS)
+def family(request):
+    if request.param == "smolvlm":
+        pytest.importorskip("num2words")
+    return request.param
 
 
-@pytest.fixture(scope="module", params=[qwen3_vl, qwen3_5], ids=lambda make: make.__name__)
-def folder(request, tmp_path_factory):
-    """A checkpoint of the family as it lies on the hub: model, tokenizer, processor of images and videos, template."""
-    from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
-
-    tokenizer = build_tokenizer()
-    token_id = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
-    ends = {"eos_token_id": token_id["<|im_end|>"], "pad_token_id": token_id["<|endoftext|>"]}
-    names = ("image_pad", "video_pad"), ("vision_start", "vision_end")
-    special = {f"{name.removesuffix('_pad')}_token_id": token_id[f"<|{name}|>"] for pair in names for name in pair}
-    torch.manual_seed(0)
-    model = request.param({**TEXT, "vocab_size": len(tokenizer), **ends}, special)
-    model.generation_config.update(**ends)
-    sizes = {"min_pixels": MIN_PIXELS, "max_pixels": MAX_PIXELS, "patch_size": 16}
-    processor = Qwen3VLProcessor(
-        image_processor=Qwen2VLImageProcessor(**sizes),
-        tokenizer=tokenizer,
-        video_processor=Qwen3VLVideoProcessor(),
-        chat_template=CHAT_TEMPLATE,
-    )
-    folder = tmp_path_factory.mktemp(request.param.__name__)
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return folder
+@pytest.fixture(scope="module")
+def folder(family, tmp_path_factory):
+    return write_checkpoint(family, tmp_path_factory.mktemp(family))
 
 
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory):
+    """Four problems of the user's own, whose images differ in number and size."""
+    rows = []
+    for number, sizes in enumerate(SIZES):
+        images = []
+        for size in sizes:
+            file = io.BytesIO()
+            Image.effect_noise(size, 90 + number).convert("RGB").save(file, "PNG")
+            images.append({"bytes": file.getvalue(), "path": None})
+        rows.append({"question": "<image>" * len(sizes) + f"What is {number}?", "answer": "1", "images": images})
+    path = tmp_path_factory.mktemp("problems") / "mine.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return str(path)
+
+
+@pytest.fixture
+def trained(folder, problems, profile, tmp_path, coin_grader):
+    """Return a function that trains one rollout and returns its metrics, and its checkpoint's folder."""
+
+    def run(**fields):
+        recipe = load_recipe("grpo", data=problems, credit="atrl", num_rollouts=1, **fields)
+        result = train(recipe, profile=profile, base_model=folder, data_dir=None, out=tmp_path, seed=0)
+        lines = [json.loads(line) for line in (result.checkpoint / "metrics.jsonl").read_text().splitlines()]
+        assert all(line["grad_norm"] > 0 and line["skipped_updates"] == 0 for line in lines)
+        assert 0 < lines[0]["credit/mean_connectivity"] < 1
+        assert lines[0]["credit/num_empty_visual"] in (1, 4), "of the responses to the one problem without images"
+        return lines, result.checkpoint
+
+    return run
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["strict", "minibatch4"])
-def test_grpo_with_token_credit_trains_the_family(folder, schedule, data_dir, profile, tmp_path, coin_grader):
-    recipe = load_recipe("grpo", data="geometry3k", credit="atrl", schedule=schedule)
-    sizes = profile.training.model_copy(update={"num_rollouts": 1})
-    one_rollout = profile.model_copy(update={"training": sizes})
-    result = train(recipe, profile=one_rollout, base_model=folder, data_dir=data_dir, out=tmp_path, seed=0)
-    lines = [json.loads(line) for line in (result.checkpoint / "metrics.jsonl").read_text().splitlines()]
+def test_grpo_with_token_credit_trains_the_family(trained, schedule):
+    lines, _ = trained(schedule=schedule)
     assert len(lines) == (1 if schedule == "strict" else 2)
-    assert all(line["grad_norm"] > 0 and line["skipped_updates"] == 0 for line in lines)
-    assert 0 < lines[0]["credit/mean_connectivity"] < 1
-    assert lines[0]["credit/num_empty_visual"] == 0
 
 
-def test_plain_trl_with_credit_trains_the_family(folder, data_dir, profile, tmp_path):
+@pytest.mark.slow
+def test_adapters_train_beside_a_frozen_vision_tower_and_the_checkpoint_loads(trained, folder):
+    from transformers import AutoModelForImageTextToText
+
+    _, checkpoint = trained(finetuning="lora", freeze="vision", warmup_steps=0)
+    before, after = (AutoModelForImageTextToText.from_pretrained(path).state_dict() for path in (folder, checkpoint))
+    moved = {name for name, value in after.items() if not value.equal(before[name])}
+    assert moved
+    assert all(re.search(r"(language_model|text_model|layers)\.", name) for name in moved)
+
+
+@pytest.mark.slow
+def test_a_response_is_scored_as_by_a_pass_over_it_alone_and_its_rows_are_those_of_eager_attention(
+    folder, problems, profile, tmp_path, coin_grader
+):
+    recipe = load_recipe("grpo", data=problems)
+    with build_trainer(load_inputs(tmp_path, recipe, profile, str(folder), None, 0)) as trainer:
+        batch = rollout_of(trainer, range(4))
+    model, num_tokens = trainer.model.eval(), batch.mask_BT.shape[1]
+    for place in range(len(batch)):
+        example = trainer.data.example(place // 4, 0)
+        messages = with_media(example["prompt"], example["images"], example["videos"])
+        prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
+        ids = batch.response_ids_BT[place][batch.mask_BT[place].bool()]
+        ids_1S = torch.cat([torch.tensor(prompt_ids), ids])[None]
+        kinds = [getattr(model.config, f"{kind}_token_id", None) for kind in ("image", "video")]
+        types = {name: token_types(ids_1S, *kinds) for name in batch.token_fields}
+        with torch.no_grad():
+            logits_SV = model(input_ids=ids_1S, **types, **visual).logits[0]
+        expected = logits_SV[len(prompt_ids) - 1 : -1].log_softmax(-1).gather(1, ids[:, None])[:, 0]
+        torch.testing.assert_close(batch.old_BT[place][batch.mask_BT[place].bool()], expected, atol=5e-5, rtol=0)
+
+    some = batch.take([0, 4, 8, 12])  # one image, a wide one, two, none
+    inputs = {"input_ids": some.input_ids, "attention_mask": some.attention_mask, **some.token_fields}
+    inputs |= joined_visuals(some.visuals_B, torch.device("cpu"))
+    capture = install_row_capture(model, num_layers=NUM_LAYERS)
+    with torch.no_grad(), capture.record(num_tokens) as recording:
+        model(**inputs)
+    capture.remove()
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        attentions = model(**inputs, output_attentions=True).attentions[-NUM_LAYERS:]
+    rows_BSS = torch.stack([layer.float() for layer in attentions]).mean(dim=(0, 2))
+    is_token_BT = some.mask_BT.bool()
+    found, expected = recording.rows("predicting"), rows_BSS[:, -num_tokens - 1 : -1]
+    torch.testing.assert_close(found[is_token_BT], expected[is_token_BT], atol=1e-5, rtol=0)
+
+
+def test_the_page_has_every_family_that_is_tested_and_says_of_it_what_the_tests_say():
+    assert set(table()) == set(CHECKPOINTS) >= set(OTHERS)
+    for family, (rows, step, adapters, frozen, shared) in table().items():
+        assert {rows, step, adapters, frozen} == {"yes"}, "each is tested above, for each of them"
+        model, _ = CHECKPOINTS[family]()
+        assert shared == ("yes" if why_not(model, is_sharded=False) is None else "no"), family
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
+def test_plain_trl_with_credit_trains_the_family(family, data_dir, tmp_path):
     from datasets import Dataset
     from transformers import AutoProcessor
     from trl import GRPOConfig, GRPOTrainer
@@ -86,6 +150,7 @@ def test_plain_trl_with_credit_trains_the_family(folder, data_dir, profile, tmp_
     from atrl_bench.credit.trl import with_credit
     from atrl_bench.training.data import load_training_data
 
+    folder = write_checkpoint(family, tmp_path / "base")
     data = load_training_data("geometry3k", data_dir)
     examples = [{name: data.example(row, 0)[name] for name in ("prompt", "images")} for row in range(2)]
     sizes = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 6, "max_steps": 1}
@@ -100,24 +165,3 @@ def test_plain_trl_with_credit_trains_the_family(folder, data_dir, profile, tmp_
     trainer.train()
     assert trainer.state.log_history[0]["credit/num_empty_visual"] == 0
     assert 0 < trainer.state.log_history[0]["credit/mean_connectivity"] < 1
-
-
-def test_a_response_is_scored_as_by_a_plain_forward_pass_over_it_alone(
-    folder, data_dir, profile, tmp_path, coin_grader
-):
-    recipe, rows = load_recipe("grpo", data="geometry3k"), (0, 1, 2, 3)
-    with build_trainer(load_inputs(tmp_path, recipe, profile, str(folder), data_dir, 0)) as trainer:
-        batch = rollout_of(trainer, rows)
-    config = trainer.model.config
-    for place, row in enumerate(row for row in rows for _ in range(4)):
-        example = trainer.data.example(row, 0)
-        messages = with_media(example["prompt"], example["images"], example["videos"])
-        prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
-        mask = batch.mask_BT[place].bool()
-        ids = batch.response_ids_BT[place][mask]
-        ids_1S = torch.cat([torch.tensor(prompt_ids), ids])[None]
-        types_1S = token_types(ids_1S, config.image_token_id, config.video_token_id)
-        with torch.no_grad():
-            logits_SV = trainer.model(input_ids=ids_1S, mm_token_type_ids=types_1S, **visual).logits[0]
-        expected = logits_SV[len(prompt_ids) - 1 : -1].log_softmax(-1).gather(1, ids[:, None])[:, 0]
-        torch.testing.assert_close(batch.old_BT[place][mask], expected, atol=2e-5, rtol=0)
