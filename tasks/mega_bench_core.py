@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import chain, repeat
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare, video_file
@@ -107,7 +107,7 @@ def _media_parts(row: Row) -> list[dict[str, Any]]:
     return [
         {"type": "video", "url": file}
         if file.lower().endswith(VIDEO_SUFFIXES)
-        else {"type": "image", "url": open_image({"bytes": None, "path": file})}
+        else {"type": "image", "url": open_image(Path(file))}
         for file in files
     ]
 

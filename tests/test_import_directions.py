@@ -28,7 +28,7 @@ ROOMS = {
     "credit": set(),
     "results": set(),
     "sandbox": set(),
-    "data": set(),
+    "data": {"sandbox"},
     "models": {"data", "sandbox", "results"},
     "grading": {"models", "sandbox", "results"},
     "mini": {"models"},

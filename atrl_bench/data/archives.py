@@ -8,7 +8,11 @@ not there yet.
 
 from __future__ import annotations
 
+import bz2
 import fcntl
+import gzip
+import io
+import lzma
 import os
 import shutil
 import stat
@@ -16,20 +20,23 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
+from atrl_bench.data.limits import most_bytes
 from atrl_bench.digests import recall, remember
 from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 
-MAX_RATIO = 50  # of unpacked to packed bytes; pictures and videos have about 1
-SMALL_BYTES = 256 << 20  # what an archive of any size may unpack to
 MAX_FILES = 2_000_000
 SPARE_BYTES = 1 << 30  # of the disk, for everything else
+MAX_HEADER_BYTES = 1 << 20  # before a file of a tar: long names and the like; `tarfile` holds all of it
+MAX_DIRECTORY_BYTES = 256 << 20  # of a zip, whose list of files `zipfile` holds
+MAX_PATH, MAX_PART = 4000, 255  # letters of a name, and between two slashes of it
+COMPLETE = ".complete"  # beside files that were laid out, once all of them are there
 MARKERS = ".unpacked"  # below the folder: a file for each archive that is whole in it
 ENDINGS = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
 
@@ -74,7 +81,7 @@ class _Folder:
 
     def __init__(self, into: Path, archive: Path, num_bytes: int, temporary: Path) -> None:
         self.into, self.archive, self.temporary = into, archive, temporary
-        self.limit = max(SMALL_BYTES, MAX_RATIO * num_bytes)
+        self.limit = most_bytes(archive)
         self.free = shutil.disk_usage(into).free - SPARE_BYTES
         self.require(num_bytes)
 
@@ -115,8 +122,11 @@ class _Folder:
     def safe_name(self, name: str) -> str:
         """A name, which has to be a path below the folder."""
         parts = PurePosixPath(name.replace("\\", "/")).parts
-        if not parts or name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or parts[0] == MARKERS:
-            raise self.refusal(f"Its {name!r} is no path below a folder.")
+        reserved = (MARKERS, COMPLETE)
+        if not parts or name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or parts[0] in reserved:
+            raise self.refusal(f"Its {name[:MAX_PART]!r} is no path below a folder.")
+        if len(name) > MAX_PATH or "\0" in name or any(len(os.fsencode(part)) > MAX_PART for part in parts):
+            raise self.refusal(f"Its {name[:MAX_PART]!r} is no name of a file.")
         return "/".join(parts)
 
     def write(self, name: str, entry: _Entry) -> str:
@@ -124,8 +134,13 @@ class _Folder:
         target = self.into / name
         if target.is_file() and not target.is_symlink() and target.stat().st_size == entry.size:
             return name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists() or not target.parent.resolve().is_relative_to(self.into.resolve()):
+        with suppress(FileExistsError, NotADirectoryError):
+            target.parent.mkdir(parents=True, exist_ok=True)
+        if (
+            target.exists()
+            or not target.parent.is_dir()
+            or not target.parent.resolve().is_relative_to(self.into.resolve())
+        ):
             raise InvalidFileError(
                 f"{self.archive} is not unpacked further.",
                 why=f"Its {name} would be written over another file.",
@@ -147,7 +162,8 @@ class _Folder:
 
 @contextmanager
 def _zip_entries(path: Path) -> Iterator[Iterable[_Entry]]:
-    with zipfile.ZipFile(path) as archive:
+    with _Bounded(path.open("rb"), MAX_DIRECTORY_BYTES) as file, zipfile.ZipFile(file) as archive:
+        file.allow(None)
         yield (
             _Entry(info.filename, info.file_size, info.is_dir(), _refused(info), partial(archive.open, info))
             for info in archive.infolist()
@@ -163,13 +179,70 @@ def _refused(info: zipfile.ZipInfo) -> str:
 @contextmanager
 def _tar_entries(path: Path) -> Iterator[Iterable[_Entry]]:
     def entries(archive: tarfile.TarFile) -> Iterator[_Entry]:
-        for info in archive:
+        while True:
+            file.allow(MAX_HEADER_BYTES)
+            if (info := archive.next()) is None:
+                return
+            file.allow(None)
             archive.members.clear()  # type: ignore[attr-defined]  # it remembers every one of a million
+            archive.pax_headers = {}
             refused = "" if info.isfile() or info.isdir() else "a link or a device"
             yield _Entry(info.name, info.size, info.isdir(), refused, partial(archive.extractfile, info))
 
-    with tarfile.open(path, mode="r|*") as archive:
-        yield entries(archive)
+    with _unpacked(path) as stream, _Bounded(stream, None) as file:
+        file.allow(MAX_HEADER_BYTES)
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            yield entries(archive)
+
+
+def _unpacked(path: Path) -> Any:
+    """The bytes of a tar, whatever it is packed with, as a stream that is read forwards."""
+    with path.open("rb") as file:
+        head = file.read(6)
+    for start, opened in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open)):
+        if head.startswith(start):
+            return opened(path)
+    return path.open("rb")
+
+
+class _Bounded(io.RawIOBase):
+    """A file of which no more than what is allowed is read: a reader of archives may ask for all of it at once."""
+
+    def __init__(self, file: Any, allowed: int | None) -> None:
+        self._file, self._left, self._allowed = file, allowed, allowed
+
+    def allow(self, num_bytes: int | None) -> None:
+        self._left = self._allowed = num_bytes
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self._left is None:
+            return bytes(self._file.read(size))
+        wanted = self._left + 1 if size is None or size < 0 else size
+        content = self._file.read(wanted) if wanted <= self._left + 1 else b""
+        if max(len(content), wanted if size != -1 else 0) > self._left:
+            raise InvalidFileError(
+                f"{self._file.name} is not unpacked.",
+                why=f"What it says of its files has more than {self._allowed:,} bytes.",
+                next_step="tell the owner of the data set, or leave it out",
+            )
+        self._left -= len(content)
+        return bytes(content)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.data.archives import ENDINGS
+from atrl_bench.data.archives import COMPLETE, ENDINGS
 from atrl_bench.data.layout import is_whole, own_file, split_files
 from atrl_bench.data.published import Publication, RepositoryPart
 from atrl_bench.data.repository import Repository, listing
@@ -21,7 +21,6 @@ from atrl_bench.data.tables import read_light_rows, rows_sha256
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
 
-COMPLETE = ".complete"  # beside files that were laid out, once all of them are there
 IN_TABLES = Publication()  # images are embedded, and nothing is beside them
 MAX_NAMED = 6  # files that an error lists
 

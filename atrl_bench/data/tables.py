@@ -6,17 +6,23 @@ import base64
 import csv
 import hashlib
 import json
+import multiprocessing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.data.limits import most_bytes
 from atrl_bench.digests import sha256_of
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
+from atrl_bench.sandbox.pool import Failure, WorkerPool
 
 STREAM_ROWS = 64
 MAX_CELL = 64 << 20  # characters of a cell of a TSV
 MAX_COLUMNS = 1000  # rows of more take seconds each to read
+ROW_BYTES = 64  # that a row without any value takes
+COUNTING_SECONDS = 600.0  # of computing, for one file
+COUNTING_BYTES = 2 << 30  # of memory: a page may claim any size, and a value be repeated by a number
 TEXT_SUFFIXES = (".json", ".jsonl", ".tsv", ".csv")
 MAX_NAME = 250  # characters of a path; a longer cell of a TSV is the picture itself
 
@@ -102,8 +108,12 @@ def _delimited_rows(path: Path) -> list[dict[str, Any]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
     pictures = {row.get("index"): row["image"] for row in rows if len(row.get("image") or "") > MAX_NAME}
+    num_bytes = 0
     for row in rows if pictures else ():
         encoded = pictures.get(row["image"], row["image"])
+        num_bytes += len(encoded or "")
+        if num_bytes > most_bytes(path):  # one picture of many rows
+            raise ValueError(f"its pictures have more than {most_bytes(path) >> 20:,} MiB, far more than the file")
         row["image"] = {"bytes": base64.b64decode(encoded, validate=True), "path": None} if encoded else None
     return [{name: cell or None for name, cell in row.items() if name is not None} for row in rows]
 
@@ -119,6 +129,64 @@ def _column(cells: list[Any]) -> Any:
 
 
 def _opened(path: Path) -> Any:
+    """The file, once a process of limited memory has counted the bytes of its rows."""
+    [num_bytes] = sha256_of([path], of=_counted, memory="tables.json")
+    if int(num_bytes) > most_bytes(path):
+        raise InvalidFileError(
+            f"{path} is not read.",
+            why=f"Its rows have more than {most_bytes(path) >> 20:,} MiB, far more than the file.",
+            next_step="tell the owner of the data set, or write it again without its repeated values",
+        )
+    return _footer(path)
+
+
+def _counted(path: Path) -> str:
+    if multiprocessing.current_process().daemon:  # which may have no processes of its own
+        return _count(path)
+    [result] = counters.call_each([(_count_safely, (path,))])
+    if isinstance(result, Failure | Exception):
+        raise ValueError(str(result) if isinstance(result, Exception) else result.why)
+    return str(result)
+
+
+def _count_safely(path: Path) -> str | Exception:
+    """What a worker does: errors are results, since they say what is wrong with the file."""
+    try:
+        return _count(path)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return ValueError(reason_of(error))
+
+
+def _count(path: Path) -> str:
+    """How many bytes the rows of a file have; more than it may have are not counted further."""
+    file, num_bytes = _footer(path), 0
+    for group in range(file.num_row_groups):
+        for batch in file.iter_batches(STREAM_ROWS, row_groups=[group], use_threads=False):
+            num_bytes += ROW_BYTES * batch.num_rows + sum(_plain(column).nbytes for column in batch.columns)
+            if num_bytes > most_bytes(path):
+                return str(num_bytes)
+    return str(num_bytes)
+
+
+def _plain(column: Any) -> Any:
+    """The column as its rows will have it, each value as often as it is there."""
+    import pyarrow
+
+    return column.dictionary_decode() if pyarrow.types.is_dictionary(column.type) else column
+
+
+counters = WorkerPool(
+    work="reading",
+    seconds=COUNTING_SECONDS,
+    patience=4,
+    memory_bytes=COUNTING_BYTES,
+    preloaded=("pyarrow.parquet",),
+)
+
+
+def _footer(path: Path) -> Any:
     import pyarrow.parquet
 
     file = pyarrow.parquet.ParquetFile(path)  # `read_table` would load pandas first
@@ -134,7 +202,7 @@ def _opened(path: Path) -> Any:
 def column_names(path: Path) -> list[str]:
     """The columns of a Parquet file; no row is read."""
     with reading(path):
-        return list(_opened(path).schema_arrow.names)
+        return list(_footer(path).schema_arrow.names)
 
 
 def num_rows(path: Path) -> int:

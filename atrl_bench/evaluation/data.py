@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.data.dataset import media_folder, table_files
-from atrl_bench.data.layout import own_file
+from atrl_bench.data.pictures import CELL, with_own_files
 from atrl_bench.data.tables import read_tables, reading
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
 from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row
@@ -23,7 +24,8 @@ def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Da
     import datasets
 
     origin = data_dir or task.hub_id or task.folder
-    tables = [_read_table(path, data_dir and data_dir / task.folder) for path in table_files(task, data_dir)]
+    paths = table_files(task, data_dir)
+    tables = [_read_table(path) for path in paths]
     with reading(f"The {task.title} data in {origin}"):
         rows = datasets.concatenate_datasets([datasets.Dataset(table) for table in tables])
     if not len(rows):
@@ -37,49 +39,48 @@ def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Da
         rows = rows.add_column(MEDIA_ROOT, [str(media_folder(task, data_dir))] * len(rows))
     with reading(f"The {task.title} data in {origin}"):
         rows = task.code.process_docs(rows)
+    if any(map(_names_pictures, tables)):
+        root = data_dir / task.folder if data_dir else paths[0].parent
+        rows = rows.with_transform(partial(with_own_files_of, root=root))
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
-def _read_table(path: Path, root: Path | None) -> Any:
+def _read_table(path: Path) -> Any:
     import datasets
 
-    # Straight from the file: `load_dataset` would first write a second copy of it into its cache.
+    # Straight from the file: `load_dataset` would first write a second copy of it into its cache. What the file says of
+    # its columns is not believed: `datasets` opens whatever a column names that is called an image, audio, video, PDF.
     table = read_tables([path])
     with reading(path):
-        described = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features")
-        features = datasets.Features.from_dict(described) if described else _guessed_features(table.schema)
-        for column in [name for name, kind in features.items() if isinstance(kind, datasets.Image)]:
-            table = _with_own_files(table, column, root or path.parent)
+        schema = table.schema.remove_metadata()
+        features = datasets.Features.from_arrow_schema(schema)
+        features |= {field.name: datasets.Image(decode=False) for field in schema if _is_picture(field.type)}
         return datasets.table.InMemoryTable(table.cast(features.arrow_schema))
 
 
-def _with_own_files(table: Any, column: str, root: Path) -> Any:
-    """The table with those images of a column that are files, not embedded, found below the dataset's folder."""
+def _is_picture(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_struct(kind)) and {part.name for part in kind} == CELL
+
+
+def _names_pictures(table: Any) -> bool:
+    """Whether some of its pictures are files of the dataset's folder, and not embedded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    images, field = table[column], table.schema.field(column)
-    if not pa.types.is_struct(field.type):
-        return table
-    is_file = pc.and_(images.is_valid(), pc.struct_field(images, "bytes").is_null())
-    if not pc.any(is_file).as_py():
-        return table
-    cells = [
-        cell and cell | ({} if cell["bytes"] else {"path": str(own_file(root, cell["path"] or ""))})
-        for cell in images.to_pylist()
-    ]
-    return table.set_column(table.schema.get_field_index(column), field, pa.array(cells, field.type))
+    for column in table.columns:
+        while pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+            column = pc.list_flatten(column)
+        if _is_picture(column.type):
+            is_file = pc.and_(column.is_valid(), pc.struct_field(column, "bytes").is_null())
+            if pc.any(is_file).as_py():
+                return True
+    return False
 
 
-def _guessed_features(schema: Any) -> Any:
-    import datasets
-    import pyarrow as pa
-
-    features = datasets.Features.from_arrow_schema(schema)
-    for column in schema:
-        if pa.types.is_struct(column.type) and {part.name for part in column.type} == {"bytes", "path"}:
-            features[column.name] = datasets.Image()
-    return features
+def with_own_files_of(rows: dict[str, list[Any]], root: Path) -> dict[str, list[Any]]:
+    return {name: with_own_files(cells, root) for name, cells in rows.items()}
 
 
 def without_images(rows: Dataset) -> Dataset:

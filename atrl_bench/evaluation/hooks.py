@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
-from atrl_bench.data.layout import path_inside
+from atrl_bench.data.layout import MAX_NAME, path_inside
+from atrl_bench.data.pictures import open_picture, picture_size
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.prompt import Messages
 from atrl_bench.models.templates import LETTERS, choose_template, render
@@ -129,23 +130,17 @@ def image_names(rows: Dataset, column: str) -> list[str]:
 
 
 def open_image(cell: Any) -> Image:
-    """An image column's value as an RGB picture, transparent pixels white; raises `OSError` or a warning if bad."""
-    from PIL import Image as Pillow
-    from PIL import ImageFile
+    """An image column's value as an RGB picture, transparent pixels white; raises `OSError` or a warning if bad.
 
-    # Importing lmms-eval turns it on, and half a picture passes for a whole one.
-    ImageFile.LOAD_TRUNCATED_IMAGES = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Pillow.DecompressionBombWarning)
-        source = io.BytesIO(cell["bytes"]) if isinstance(cell, Mapping) and cell.get("bytes") else None
-        picture = Pillow.open(source or cell["path"]) if isinstance(cell, Mapping) else cell
-        picture.load()
-    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
-        picture = picture.convert("RGBA")
-        page = Pillow.new("RGBA", picture.size, "white")
-        page.alpha_composite(picture)
-        picture = page
-    return picture.convert("RGB")
+    A row is bytes: what it names is never opened here. A `Path` comes from a task's own code, by `video_file`.
+    """
+    if isinstance(cell, Mapping):
+        if not isinstance(cell.get("bytes"), bytes) or not cell["bytes"]:
+            raise FileNotFoundError(f"there is no picture {unquote(str(cell.get('path') or ''))[:MAX_NAME]}".rstrip())
+        cell = cell["bytes"]
+    if not isinstance(cell, bytes | Path):
+        raise TypeError(f"a picture is bytes, not of type {type(cell).__name__}")
+    return open_picture(cell)
 
 
 def numbered_images(row: Row) -> dict[int, Image]:
@@ -168,14 +163,12 @@ def video_file(row: Row, name: str) -> str:
 
 def picture_sizes(row: Row) -> list[tuple[int, int]]:
     """Width and height of the row's pictures, read from their headers; those with a broken header are left out."""
-    from PIL import Image as Pillow
-
     sizes = []
     for value in row.values():
         if isinstance(value, Mapping) and value.get("bytes"):
             with contextlib.suppress(Exception), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they are about files that are refused when they are shown
-                sizes.append(Pillow.open(io.BytesIO(value["bytes"])).size)
+                sizes.append(picture_size(value["bytes"])[::-1])
     return sizes
 
 

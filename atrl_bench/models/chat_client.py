@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -31,12 +32,13 @@ from atrl_bench.models.completion import (
     read_completions,
     tokens_taken,
 )
+from atrl_bench.models.secret import Secret
 
 MAX_REPLY_BYTES = 1 << 20  # for each answer that was asked for
 MAX_WAIT_SECONDS = 60.0  # a server may ask for an hour; the run is better resumed then
+MAX_NAMES, MAX_NAME = 20, 100  # of what a server says that it serves, and letters of one
 LEAST_BIAS = -100  # of a token's logit, in OpenAI's protocol
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1")  # no proxy knows it
-MIN_SECRET = 12  # characters of a key that is one
 RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
 
 # How a server says that it does not take a parameter without which an answer means the same. Any other it refuses is an
@@ -87,10 +89,10 @@ class ChatClient:
         self._sleep = sleep or self._closed.wait
         self._refused: frozenset[str] = frozenset()  # the parameters this server has turned down
         self._url = config.base_url.rstrip("/").removesuffix("/chat/completions")
-        self._key = os.environ.get(config.api_key_variable)
+        self._secret = Secret(os.environ.get(config.api_key_variable), config.api_key_variable)
         address = _address(self._url)
         self._http = BoundedHttp(
-            {"Authorization": f"Bearer {self._key}"} if self._key else {},
+            {"Authorization": f"Bearer {self._secret.key}"} if self._secret.key else {},
             seconds=config.seconds,
             num_connections=config.num_parallel,
             proxies=not (address and address.hostname in THIS_MACHINE),
@@ -153,9 +155,9 @@ class ChatClient:
         self._raise_unless_good(status, headers, body_text)
         if self.config.budget is not None:  # also of what turns out to be no answer
             self.config.budget.count(*tokens_taken(messages, content))
+        redacted = partial(self._secret.redacted, is_answer=True)
         return [
-            one._replace(text=self._redacted(one.text), thought=self._redacted(one.thought))
-            for one in read_completions(content)
+            one._replace(text=redacted(one.text), thought=redacted(one.thought)) for one in read_completions(content)
         ]
 
     def retried(self, attempt: Callable[[], T]) -> T:
@@ -169,7 +171,7 @@ class ChatClient:
             try:
                 return attempt()
             except NoReplyError as error:
-                why = self._without_key(str(error))
+                why = self._secret.redacted(str(error))
                 wait = max(self.config.first_wait * 2**number, error.wait or 0.0)
                 useless = error if isinstance(error, UselessReplyError) else useless
             if number + 1 < self.config.num_attempts and not self._closed.is_set():
@@ -201,7 +203,7 @@ class ChatClient:
                 next_step="give one such as http://localhost:8000/v1",
             ) from error
         # Before anything is cut out of it: half a key is a secret, too.
-        text = self._redacted(content.decode("utf-8", "surrogateescape"))
+        text = self._secret.redacted(content.decode("utf-8", "surrogateescape"), is_answer=True)
         return status, headers, text.encode("utf-8", "surrogateescape")
 
     def _raise_unless_good(self, status: int, headers: Mapping[str, str], body_text: str) -> None:
@@ -212,22 +214,15 @@ class ChatClient:
             served = self._served_models() if status == 404 else []
             raise EndpointError(
                 f"{self.config.base_url} refuses the request with status {status}.",
-                why=self._without_key(body_text[:300]) + (f" It serves {', '.join(served)}." if served else ""),
+                why=self._secret.redacted(body_text)[:300] + (f" It serves {', '.join(served)}." if served else ""),
                 next_step=f"check the address, the model name {self.config.model!r} and the key in ${key}",
             )
-
-    def _without_key(self, text: str) -> str:
-        """What a server said without the key, which some repeat in what they refuse."""
-        return text.replace(self._key, f"${self.config.api_key_variable}") if self._key else text
-
-    def _redacted(self, text: str) -> str:
-        """What a server said without the key; a short one, such as EMPTY, is no secret but may be an answer."""
-        return self._without_key(text) if self._key and len(self._key) >= MIN_SECRET else text
 
     def _served_models(self) -> list[str]:
         try:
             status, _, content = self._exchange("GET", "/models", MAX_REPLY_BYTES)
-            return [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []
+            names = [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []
+            return [self._secret.redacted(name)[:MAX_NAME] for name in names[:MAX_NAMES]]
         except (NoReplyError, ValueError, KeyError, TypeError, RecursionError):
             return []
 

@@ -7,14 +7,19 @@ reply, a call of a tool that nobody offered, or a message without any text is no
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
 NO_ANSWER = frozenset({"error", "abort", "tool_calls", "function_call"})  # reasons to stop that leave no answer
 FILTERED = "content_filter"
+# A backslash, a pair of surrogates, or (as its group) half of one, as JSON writes them.
+_ESCAPES = re.compile(
+    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
 # What services call a request that their filter kept back, in `code` or `type` of the error.
 _BLOCKED = frozenset({FILTERED, "content_policy_violation", "ResponsibleAIPolicyViolation"})
 
@@ -60,6 +65,7 @@ class _Part(BaseModel):
 
 
 class _Message(BaseModel):
+    role: Literal["assistant"] | None = None
     content: str | list[_Part] | None = None
     refusal: str | None = None
     reasoning: str | None = None  # vLLM's name, and OpenRouter's
@@ -127,14 +133,19 @@ def read_completions(content: bytes) -> list[Completion]:
     A number of tokens that cannot be one is taken for not told, which is 0: the answer stands without it.
     """
     try:
-        reply = _Reply.model_validate_json(content)
-    except ValidationError as error:
+        reply = _Reply.model_validate_json(_utf8(content))
+    except (ValidationError, RecursionError) as error:
         raise NoReplyError(f"the reply is not a chat completion: {content[:60]!r}") from error
     try:
         usage = _Usage.model_validate(reply.usage or {})
     except ValidationError:
         usage = _Usage()
     texts = [(choice.text(), choice.message.thought) for choice in reply.choices]
+    if not reply.usage and any(
+        not (text or thought or choice.finish_reason)
+        for (text, thought), choice in zip(texts, reply.choices, strict=True)
+    ):
+        raise NoReplyError("the reply has an empty text, and nothing says that the model ended it")
     lengths = [len(text) + len(thought) for text, thought in texts]
     counts = shares(usage.completion_tokens, lengths)
     details = usage.completion_tokens_details
@@ -145,6 +156,12 @@ def read_completions(content: bytes) -> list[Completion]:
             texts, reply.choices, counts, thought_counts, strict=True
         )
     ]
+
+
+def _utf8(content: bytes) -> bytes:
+    """The reply with U+FFFD for the bytes and escapes of no character, as of one that two tokens share."""
+    text = content.decode("utf-8", "replace")
+    return _ESCAPES.sub(lambda match: "\\ufffd" if match[1] else match[0], text).encode()
 
 
 def without_ends(completions: Sequence[Completion]) -> list[Completion]:

@@ -34,6 +34,9 @@ FILES_PER_WORKER = 64  # decord leaks a little with each
 MEMORY_BYTES = 8 << 30  # of a worker: a header may promise frames of any size
 FRAMES_AT_ONCE = 8  # before they are reduced
 CACHED_VIDEOS = 4  # benchmarks ask several questions about one video
+# What films begin with. A list of files (HLS, DASH, ffconcat) is text and begins with none of them.
+CONTAINERS = (b"\x1aE\xdf\xa3", b"RIFF", b"FLV\x01", b"\x00\x00\x01\xba", b"\x47\x40", b"OggS")
+MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
 _LOG_PREFIX = re.compile(r"\[[\d:]+\] \S+:\d+: ")  # decord puts the time and its own source lines before its errors
 
 
@@ -115,6 +118,7 @@ def decode(path: str, num_frames: int, max_pixels: int | None = None) -> Video:
 
     name = Path(path).name  # all that an error says of the path: a reason in a report is the same on every machine
     try:
+        _require_video(path)
         reader = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=NUM_THREADS)
         num_source_frames, source_fps = len(reader), float(reader.get_avg_fps())
         if not num_source_frames:
@@ -131,6 +135,14 @@ def decode(path: str, num_frames: int, max_pixels: int | None = None) -> Video:
         reason = _LOG_PREFIX.sub("", str(error).replace(path, name)).splitlines()[0]
         raise BadVideoError(f"{name} cannot be decoded: {reason}") from None
     return Video(np.stack(frames), indices, num_source_frames, source_fps)
+
+
+def _require_video(path: str) -> None:
+    """Raise for a file that is no film itself: FFmpeg follows playlists, whatever they are called, to any file."""
+    with open(path, "rb") as file:
+        head = file.read(16)
+    if not (head.startswith(CONTAINERS) or head[4:8] in MP4_BOXES):
+        raise BadVideoError(f"{Path(path).name} cannot be decoded: it is no MP4, WebM, Matroska, AVI, FLV or MPEG file")
 
 
 def reduced(frame: np.ndarray, max_pixels: int | None) -> np.ndarray:

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from atrl_bench.data.dataset import how_to_unpack, root_of, table_files
 from atrl_bench.data.layout import OUTSIDE
 from atrl_bench.data.marks import num_marks
+from atrl_bench.data.pictures import picture_size
 from atrl_bench.data.sets import TrainingSet, find_set
 from atrl_bench.data.tables import read_tables, stream_batches
 from atrl_bench.errors import MissingDataError, reason_of
@@ -28,7 +29,6 @@ from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
 from atrl_bench.training.problem import (
     TrainingProblem,
     image_columns,
-    image_size,
     read_problem,
 )
 from atrl_bench.training.rewards.steps import read_key_step_file
@@ -124,7 +124,7 @@ class TrainingData:
         for problem, text, ids in zip(self.problems, texts, token_ids, strict=True):
             # Each placeholder in the text becomes as many tokens as its image or video has.
             num_tokens = len(ids) + len(problem.videos) * (self._most_video_tokens() - 1)
-            sizes = [image_size(image) for image in problem.images]
+            sizes = [picture_size(image) for image in problem.images]
             if sizes and hasattr(processor, "_get_num_multimodal_tokens"):
                 counted = processor._get_num_multimodal_tokens(image_sizes=sizes)
                 num_tokens += sum(counted["num_image_tokens"]) - len(sizes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.marks import content_with_media, without_opening_marks
 from atrl_bench.data.own import answer_of, gold_answer, image_of, options_of, question_of, system_of
+from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
 from atrl_bench.models.prompt import system_turn
 from atrl_bench.models.templates import render, with_choices
@@ -51,11 +51,7 @@ class TrainingProblem:
         return {"image": len(self.images), "video": len(self.videos)}
 
     def decoded(self) -> list[Image]:
-        return [_decode(image) for image in self.images]
-
-    def cells(self) -> list[dict[str, Any]]:
-        """The images as the cells of a `datasets` Image column."""
-        return [{"path": str(image)} if isinstance(image, Path) else {"bytes": image} for image in self.images]
+        return [open_picture(image) for image in self.images]
 
     def messages(self, template: int) -> list[dict[str, Any]]:
         """The prompt: what the set's own conversation begins with, then the user's turn."""
@@ -121,21 +117,6 @@ def _media(
 def image_columns(described: TrainingSet) -> tuple[str, ...]:
     named = [column for column in described.media_columns if column != described.videos]
     return (*named, *described.images)
-
-
-def _decode(image: bytes | Path) -> Image:
-    from PIL import Image
-
-    with Image.open(image if isinstance(image, Path) else io.BytesIO(image)) as picture:
-        return picture.convert("RGB")
-
-
-def image_size(image: bytes | Path) -> tuple[int, int]:
-    """Height and width, read from the header."""
-    from PIL import Image
-
-    with Image.open(image if isinstance(image, Path) else io.BytesIO(image)) as picture:
-        return picture.height, picture.width
 
 
 def response_of(process: str, answer: str, form: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from atrl_bench.data import archives
+from atrl_bench.data import archives, limits
 from atrl_bench.data.archives import unpack
 from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 
@@ -154,14 +154,14 @@ def test_a_hostile_archive_is_refused_and_nothing_is_written(kind, tmp_path) -> 
 
 @pytest.mark.parametrize("form", ["zip", "tar.gz"])
 def test_a_bomb_is_refused_before_it_fills_the_disk(form, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(archives, "SMALL_BYTES", 1_000_000)
+    monkeypatch.setattr(limits, "SMALL_BYTES", 1_000_000)
     bomb = {f"{number}.mp4": bytes(1_000_000) for number in range(20)}  # zeros: 20 MB in some 20 kB
     archive = zipped(tmp_path / "v.zip", bomb) if form == "zip" else tarred(tmp_path / "v.tar.gz", bomb)
     with pytest.raises(InvalidFileError, match="far more than packed"):
         unpack(archive, tmp_path / "into")
     assert not list((tmp_path / "into" / archives.MARKERS).glob("*.json"))  # it does not pass for unpacked
     written = sum(len(content) for content in contents(tmp_path / "into").values())
-    assert written <= max(1_000_000, archives.MAX_RATIO * archive.stat().st_size)
+    assert written <= max(1_000_000, limits.MAX_RATIO * archive.stat().st_size)
 
 
 def test_more_files_than_any_data_set_has_are_refused(tmp_path, monkeypatch) -> None:
@@ -207,3 +207,59 @@ def test_an_archive_that_was_cut_off_is_named_with_the_next_step(form, tmp_path)
 def test_an_archive_that_is_not_there_is_a_clear_error(tmp_path) -> None:
     with pytest.raises(MissingDataError, match="There is no archive"):
         unpack(tmp_path / "v.zip", tmp_path / "into")
+
+
+def bomb_of_a_header(path: Path, megabytes: int = 64) -> Path:
+    """A packed tar whose one file has a name, or a comment, of so many megabytes."""
+    info = tarfile.TarInfo("a.mp4")
+    info.pax_headers = {"comment": "x" * (megabytes << 20)}
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        archive.addfile(info)
+    return path
+
+
+UNPACK_IN_LITTLE_MEMORY = """
+import sys, resource
+from pathlib import Path
+from atrl_bench.data.archives import unpack
+from atrl_bench.errors import InvalidFileError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    unpack(Path(sys.argv[1]), Path(sys.argv[2]))
+except InvalidFileError as error:
+    print(error, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10, sep="\\n")
+"""
+
+
+def test_a_header_of_a_tar_that_unpacks_to_megabytes_is_refused_before_it_is_read(tmp_path) -> None:
+    archive = bomb_of_a_header(tmp_path / "v.tar.gz")
+    command = [sys.executable, "-c", UNPACK_IN_LITTLE_MEMORY, str(archive), str(tmp_path / "into")]
+    *words, megabytes = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert "more than 1,048,576 bytes" in "".join(words)
+    assert int(megabytes) < 16
+
+
+def test_many_headers_one_after_another_are_refused_too(tmp_path) -> None:
+    block = tarfile.TarInfo("PaxHeader")
+    block.type, body = tarfile.XHDTYPE, b"600000 comment=" + b"x" * (600_000 - 16) + b"\n"
+    block.size = len(body)
+    padded = body + b"\0" * (-len(body) % 512)
+    (tmp_path / "v.tar").write_bytes((block.tobuf() + padded) * 40 + b"\0" * 1024)
+    with pytest.raises(InvalidFileError, match="more than 1,048,576 bytes"):
+        unpack(tmp_path / "v.tar", tmp_path / "into")
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["x" * 300], "is no name of a file"),
+        (["a/" * 3000 + "b"], "is no name of a file"),
+        (["a", "a/b"], "written over another file"),
+        ([".complete"], "is no path below a folder"),
+    ],
+)
+@pytest.mark.parametrize("form", ["v.zip", "v.tar"])
+def test_names_that_no_file_can_have_are_refused_in_words(form, names, words, tmp_path) -> None:
+    pack = zipped if form.endswith("zip") else tarred
+    with pytest.raises(InvalidFileError, match=words):
+        unpack(pack(tmp_path / form, dict.fromkeys(names, b"1")), tmp_path / "into")

@@ -148,7 +148,7 @@ def test_a_worker_of_someone_else_decodes_by_itself(tmp_path, monkeypatch) -> No
 
 def test_a_bad_video_is_found_bad_once_and_named_without_its_folder(tmp_path, monkeypatch) -> None:
     path = tmp_path / "bad.mp4"
-    path.write_bytes(b"not a video")
+    path.write_bytes(write_film(path, 8).read_bytes()[:200])
     with pytest.raises(BadVideoError) as first:
         read_video(path, 4)
     assert str(first.value) == "bad.mp4 cannot be decoded: Error reading bad.mp4..."

@@ -172,7 +172,6 @@ def test_rows_that_share_a_name_are_each_counted(mini_world) -> None:
 
 
 SCHEMA = pa.schema([("question", pa.string()), ("ground_truth", pa.string()), ("image", pa.binary())])
-DESCRIBED = table().replace_schema_metadata({"huggingface": "{"})
 TABLES = {
     "empty": (b"", "cannot be read"),
     "text": (b"404: Not Found", "cannot be read"),
@@ -182,7 +181,6 @@ TABLES = {
     "without rows": (SCHEMA.empty_table(), "has no rows"),
     "without columns": (pa.table({}), "has no"),
     "without the answers": (table().drop_columns("ground_truth"), "no column 'ground_truth'"),
-    "a damaged description": (DESCRIBED, "cannot be read"),
     "answers that are lists": (table(ground_truth=[["0"]] * NUM_ROWS), "rows cannot be read or shown"),
     "answers that are numbers": (table(ground_truth=[0] * NUM_ROWS), "rows cannot be read or shown"),
     "answers that are nothing": (table(ground_truth=pa.nulls(NUM_ROWS)), "rows cannot be read or shown"),

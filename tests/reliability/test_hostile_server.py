@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gzip
 import json
+import re
 import resource
 import socket
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from urllib.parse import unquote
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.grading.judge.judge import JudgeConfig
@@ -265,8 +270,8 @@ FAULTS = {
     "two JSONs": body(ANSWER + ANSWER),
     "events": body(b"data: " + ANSWER + b"\n\ndata: [DONE]\n\n", OK, b"Content-Type: text/event-stream"),
     "UTF-16": body(ANSWER.decode().encode("utf-16")),
-    "broken UTF-8": body(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
-    "half a pair of surrogates": body(b'{"choices": [{"message": {"content": "\\ud800"}}]}'),
+    "nothing said, and no end of it": body(b'{"choices": [{"message": {"content": ""}}]}'),
+    "what the user said": body(b'{"choices": [{"message": {"role": "user", "content": "5"}}]}'),
     "a hundred thousand brackets": body(b"[" * 100_000),
     "NaN": body(b"NaN"),
     "a list": body(b"[" + ANSWER + b"]"),
@@ -367,6 +372,66 @@ def test_a_key_that_a_server_repeats_is_shown_nowhere(monkeypatch, capfd, answer
     shown = "".join((str(caught.value), *capfd.readouterr()))
     assert KEY not in shown
     assert KEY[:10] not in shown, "half a key is a secret, too"
+
+
+CUT = "\ufffd"
+BROKEN = {
+    b"5 \xff": f"5 {CUT}",
+    b"\\ud800": CUT,
+    b"\\udc00 5": f"{CUT} 5",
+    b"\\ud83d\\ude00 \\ud83d": f"\U0001f600 {CUT}",
+    b"\\ud83d\\ud83d\\ude00": f"{CUT}\U0001f600",
+    b"\\\\ud800": "\\ud800",  # a backslash and letters, as in LaTeX
+}
+
+
+@pytest.mark.parametrize(("content", "text"), BROKEN.items(), ids=ascii)
+def test_a_character_that_a_token_cut_in_half_costs_no_answer(content, text) -> None:
+    with raw_server(body(b'{"choices": [{"message": {"content": "%b"}}]}' % content)) as address:
+        assert ask(address, seconds=10)[0].text == text
+
+
+def escaped(character: str) -> str:
+    return f"\\u{ord(character):04x}"
+
+
+def percent(character: str) -> str:
+    return f"%{ord(character):02X}"
+
+
+@given(
+    forms=st.lists(st.sampled_from((str, escaped, percent)), min_size=len(KEY), max_size=len(KEY)),
+    before=st.text("abc:", max_size=5),
+    packed=st.sampled_from((None, base64.b64encode, base64.urlsafe_b64encode)),
+    where=st.sampled_from(("401", "404", "200")),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_spelling_of_a_key_gets_out_of_any_reply(forms, before, packed, where) -> None:
+    """In a refusal, in the name of a model, in an answer: whoever reads it cannot get the key back."""
+    spelt = "".join(form(character) for form, character in zip(forms, KEY, strict=True))
+    spelt = before + spelt if packed is None else packed((before + KEY).encode()).decode()
+    reply = {
+        "401": b'{"error": {"message": "not %b"}}',
+        "404": b'{"data": [{"id": "%b"}]}',
+        "200": b'{"choices": [{"message": {"content": "my key is %b"}, "finish_reason": "stop"}]}',
+    }[where] % spelt.encode()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        raw_server(body(reply, b"HTTP/1.1 %b X\r\n" % where.encode())) as address,
+    ):
+        patch.setenv("OPENAI_API_KEY", KEY)
+        try:
+            shown = ask(address, seconds=10)[0].text
+        except EndpointError as error:
+            shown = str(error)
+    # What a reader could do with it: take escapes, percents and base64 away, in any order that was put on.
+    read = unquote(re.sub(r"\\+u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), shown))
+    for part in re.findall(r"[\w+/-]{8,}", shown):
+        for start in range(4):
+            whole = part[start : start + (len(part) - start) // 4 * 4].translate(str.maketrans("-_", "+/"))
+            read += base64.b64decode(whole).decode("latin-1")
+    assert KEY[4:20] not in read
+    assert "$OPENAI_API_KEY" in shown
 
 
 @pytest.mark.parametrize("spelt", [KEY, KEY.replace("s", "\\u0073")], ids=["plain", "escaped"])

@@ -15,11 +15,11 @@ from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item,
 from atrl_bench.analysis.contamination.similarity import read_picture, read_text
 from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.own import short
+from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.sets import ALL_SETS, find_set, is_set
 from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation.data import load_rows, read_problems
-from atrl_bench.evaluation.hooks import open_image
 from atrl_bench.evaluation.tasks import Task, expand, find_task, list_tasks
 from atrl_bench.experiments.run_dir import RunDir, recalled
 from atrl_bench.printable import Block, Record, Rows
@@ -143,7 +143,7 @@ def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
         return _task_items(find_task(train), run_dir)
 
     def read(problem: TrainingProblem) -> tuple[Item, int]:
-        openers = [lambda image=image: [open_image(image)] for image in problem.cells()]
+        openers = [lambda image=image: [open_picture(image)] for image in problem.images]
         return _item(problem.problem_id, problem.problem_id, problem.question, openers, is_video=bool(problem.videos))
 
     return _in_threads(read, stream_problems(train, run_dir.data_dir(find_set(train).folder)))

@@ -1,0 +1,64 @@
+"""The one place where a picture of a row is opened, whatever its column is called and whoever brought the row.
+
+A picture is bytes. A row that names a file instead gets the bytes of that file where it lies in the dataset's folder,
+and no bytes otherwise. Of Pillow's readers only those of common pictures see them: others start programs.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atrl_bench.data.layout import own_file
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+MAX_BYTES = 256 << 20  # of a picture's file
+CELL = frozenset({"bytes", "path"})  # the fields of a picture's cell, and no others
+
+
+def open_picture(source: bytes | Path) -> Image:
+    """An RGB picture, transparent pixels white; raises whatever Pillow raises on what is none."""
+    from PIL import Image as Pillow
+    from PIL import ImageFile
+
+    # Importing lmms-eval turns it on, and half a picture passes for a whole one.
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Pillow.DecompressionBombWarning)
+        with _opened(source) as file:
+            picture = file.copy()  # loads it
+    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        page = Pillow.new("RGBA", picture.size, "white")
+        page.alpha_composite(picture)
+        picture = page
+    return picture.convert("RGB")
+
+
+def picture_size(source: bytes | Path) -> tuple[int, int]:
+    """Height and width, read from the header."""
+    with _opened(source) as file:
+        return file.height, file.width
+
+
+def _opened(source: bytes | Path) -> Image:
+    from PIL import Image as Pillow
+
+    return Pillow.open(source if isinstance(source, Path) else io.BytesIO(source), formats=FORMATS)
+
+
+def with_own_files(value: Any, root: Path) -> Any:
+    """A row's value in which a picture that is a file of the folder `root` is its bytes; no other file is read."""
+    if isinstance(value, list):
+        return [with_own_files(item, root) for item in value]
+    if not isinstance(value, Mapping) or value.keys() != CELL or value["bytes"] or not value["path"]:
+        return value
+    path = own_file(root, str(value["path"]))
+    is_picture = path.is_file() and path.stat().st_size <= MAX_BYTES
+    return {"bytes": path.read_bytes() if is_picture else None, "path": path.name}
