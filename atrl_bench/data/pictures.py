@@ -61,4 +61,4 @@ def with_own_files(value: Any, root: Path) -> Any:
         return value
     path = own_file(root, str(value["path"]))
     is_picture = path.is_file() and path.stat().st_size <= MAX_BYTES
-    return {"bytes": path.read_bytes() if is_picture else None, "path": path.name}
+    return {"bytes": path.read_bytes() if is_picture else None, "path": path.relative_to(root).as_posix()}

@@ -8,15 +8,15 @@ letter or an option where there are options, else a number, a text, yes or no, o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.data.dataset import root_of
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.marks import content_with_media, without_opening_marks
 from atrl_bench.data.own import answer_of, gold_answer, image_of, options_of, question_of, system_of
+from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
-from atrl_bench.evaluation.hooks import Row, choice_gold, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Row, choice_gold, hooks, prepare
 from atrl_bench.models.prompt import Messages, system_turn
 from atrl_bench.models.templates import with_choices
 from atrl_bench.results.records import Gold
@@ -50,7 +50,7 @@ def functions_of(described: TrainingSet) -> dict[str, Any]:
 
     def pictures(row: Row) -> list[Image]:
         cells = (cell for column in described.images for cell in as_list(row[column]))
-        return [open_image(_opened(image_of(cell, root))) for cell in cells]
+        return [open_picture(image_of(cell, root)) for cell in cells]
 
     def shown(row: Row) -> list[Image | str]:
         return [*pictures(row), *(str(own_file(root, name)) for name in file_names(row.get(described.videos)))]
@@ -97,7 +97,3 @@ def gold_of(answer: Any, options: tuple[str, ...]) -> Gold:
     if chosen.kind != "choice":
         raise ValueError(f"its answer {text[:40]!r} is neither a letter of its options nor one of them")
     return chosen
-
-
-def _opened(image: bytes | Path) -> dict[str, Any]:
-    return {"bytes": image} if isinstance(image, bytes) else {"bytes": None, "path": str(image)}
