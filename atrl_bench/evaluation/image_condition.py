@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Self
 from atrl_bench.errors import AtrlBenchError, InvalidFileError
 from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row, picture_sizes
 from atrl_bench.models.prompt import Messages
-from atrl_bench.models.video import Video
 from atrl_bench.results.records import Problem
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from atrl_bench.evaluation.tasks import Task
+    from atrl_bench.models.video import Video  # which loads numpy
 
 WAYS = ("none", "blank", "noise", "shuffled", "blur:SIGMA", "frozen", "reordered")
 OF_VIDEOS = ("frozen", "reordered")
@@ -102,7 +102,7 @@ def _shown(shown: Image | Video, condition: ImageCondition, rng: np.random.Gener
     import numpy as np
     from PIL import Image as Pillow
 
-    if not isinstance(shown, Video):
+    if isinstance(shown, Pillow.Image):
         return Pillow.fromarray(_changed(np.asarray(shown)[None], condition, rng)[0])
     count = len(shown.frames)
     if condition.way == "frozen":

@@ -88,7 +88,8 @@ def places_of_cells(run_dir: RunDir, store: Store) -> Iterator[CellPlace]:
 
 def _run_dir(root: Path) -> RunDir:
     """The folder under the profile that its tables were made with."""
-    profiles = {table.profile for table in rendered_tables(root / "reports").values()}
+    known = list_tables()  # the page of other evaluations may be of a profile that is only a file
+    profiles = {table.profile for name, table in rendered_tables(root / "reports").items() if name in known}
     if not profiles:
         if not (root / "store.sqlite").is_file():
             raise MissingDataError(
