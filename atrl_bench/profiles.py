@@ -43,7 +43,7 @@ class TrainingSizes(Settings):
     max_grad_norm: float = Field(gt=0, description="gradients are clipped to this norm")
     temperature: float = Field(gt=0, description="sampling temperature of the rollouts")
     top_p: float = Field(gt=0, le=1, description="nucleus of the rollouts; 1 keeps the policy's own distribution")
-    save_every_rollouts: int = Field(gt=0, description="a killed run goes on from the last multiple of this")
+    save_every_rollouts: int = Field(gt=0, description="at least so far apart are resume checkpoints")
     dtype: str = Field(description="compute type: float32 or bfloat16; full finetuning keeps its weights in float32")
     checks: int = Field(0, ge=0, description="times in a run that greedy answers and drift are looked at; 0: never")
 

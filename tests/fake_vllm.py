@@ -44,6 +44,12 @@ class LLM:
         self.seen.clear()
         self.log.append("forget images")
 
+    def sleep(self, level):
+        self.log.append(f"sleep {level}")
+
+    def wake_up(self, tags):
+        self.log.append(f"wake {tags[0]}")
+
     def reset_prefix_cache(self):
         self.log.append("forget prefixes")
 

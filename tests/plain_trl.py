@@ -2,15 +2,68 @@
 
 from __future__ import annotations
 
+import tempfile
+from typing import Any
+
 import torch
 from accelerate.utils import set_seed
 from datasets import Dataset
 from transformers import AutoModelForImageTextToText
 from trl import GRPOConfig, GRPOTrainer
 
-from atrl_bench.training.arguments import trl_arguments
+from atrl_bench.training.arguments import micro_batches, per_update
 from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.order import problem_order, rollout_seed
+
+# TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
+# tokens like DAPO's.
+LOSS_TYPES = {"grpo": "grpo", "dapo": "dapo", "gspo": "grpo", "sapo": "sapo", "reinforce": "dapo"}
+
+
+def trl_arguments(recipe: Any, profile: Any, *, rollouts: int) -> dict[str, Any]:
+    """Return the GRPOConfig fields of a run as ours: each that TRL's defaults would decide otherwise is written out."""
+    sizes = recipe.sizes(profile)
+    updates = recipe.updates_per_rollout(sizes)
+    at_once, accumulation = micro_batches(per_update(recipe, profile), 1, sizes.completions_per_device)
+    token_form = recipe.objective != "gspo" or recipe.weighs_tokens
+    arguments: dict[str, Any] = {
+        "num_generations": sizes.group_size,
+        "max_completion_length": sizes.max_response_tokens,
+        "temperature": sizes.temperature,
+        "top_p": sizes.top_p,
+        "top_k": 0,
+        "steps_per_generation": accumulation * updates,
+        "num_iterations": 1,
+        "shuffle_dataset": False,  # the rows come in the order of training/order.py
+        "loss_type": LOSS_TYPES[recipe.objective],
+        "importance_sampling_level": "token" if token_form else "sequence",
+        "beta": recipe.kl_coef,
+        "use_bias_correction_kl": False,  # the paper's k3 is not multiplied by the ratio
+        "scale_rewards": "group",
+        "mask_truncated_completions": False,
+        "top_entropy_quantile": recipe.entropy_fraction or 1.0,
+        "entropy_coef": recipe.entropy_coef,
+        "max_steps": rollouts * updates,
+        "per_device_train_batch_size": at_once,
+        "gradient_accumulation_steps": accumulation,
+        "learning_rate": sizes.learning_rate,
+        "lr_scheduler_type": {"constant": "constant_with_warmup", "cosine": "cosine"}[sizes.learning_rate_schedule],
+        "warmup_steps": sizes.warmup_steps,
+        "adam_beta2": sizes.adam_beta2,
+        "weight_decay": sizes.weight_decay,
+        "max_grad_norm": sizes.max_grad_norm,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "report_to": [],
+        "disable_tqdm": True,
+    }
+    if recipe.objective == "sapo":
+        arguments["sapo_temperature_pos"], arguments["sapo_temperature_neg"] = recipe.gate_temperatures
+    elif recipe.objective != "reinforce":
+        arguments["epsilon"], arguments["epsilon_high"] = recipe.clip
+    return arguments
 
 
 class SeededTRL(GRPOTrainer):
@@ -23,21 +76,30 @@ class SeededTRL(GRPOTrainer):
         return super()._generate_and_score_completions(inputs)
 
 
-def plain_trl(ours, trainer_class=SeededTRL):
+def plain_trl(ours, trainer_class=SeededTRL, *, steps=None):
     """Return a trainer of this class on the same problems in the same order, with the same arguments and a fresh model.
 
     It is handed the completions that ours samples, so it has to train after ours. What saves ours work is off: a matrix
-    product over fewer positions rounds differently.
+    product over fewer positions rounds differently. `steps`: both take plain steps of this size against the gradient,
+    which do not enlarge how they round.
     """
     ours.passes.trim_padding = ours.keeps_logprobs = False
     arguments = trl_arguments(ours.recipe, ours.profile, rollouts=2)
     order = problem_order(len(ours.data.problems), 8, 0)
+    model = AutoModelForImageTextToText.from_pretrained(ours.model.config._name_or_path, dtype=torch.float32)
+    optimizers = (None, None)
+    if steps is not None:
+        ours.optimizer = torch.optim.SGD(ours.weights, steps)
+        ours.sizes = ours.sizes.model_copy(update={"learning_rate": steps, "warmup_steps": 0})
+        plain = torch.optim.SGD(model.parameters(), steps)
+        optimizers = (plain, torch.optim.lr_scheduler.LambdaLR(plain, lambda _: 1.0))
     trainer = trainer_class(
-        model=AutoModelForImageTextToText.from_pretrained(ours.model.config._name_or_path, dtype=torch.float32),
+        model=model,
+        optimizers=optimizers,
         reward_funcs=list(ours.rewards.functions),
-        args=GRPOConfig(output_dir=str(ours.args.output_dir), use_cpu=True, **arguments),
+        args=GRPOConfig(output_dir=tempfile.mkdtemp(), use_cpu=True, **arguments),
         train_dataset=Dataset.from_list([_plain(ours.data.example(row, 0)) for row in order]),
-        processing_class=ours.processing_class,
+        processing_class=ours.processor,
     )
     trainer.updates_per_rollout = ours.updates_per_rollout
     sampled, sample = [], ours.sample
@@ -56,7 +118,7 @@ def _plain(example):
     return {name: value for name, value in example.items() if name != "truth"}
 
 
-def plain_logprobs(trainer, rollout):
+def plain_logprobs(trainer, rollout, temperature=None):
     """Return the log-probabilities of a rollout's responses, with their gradient, by a plain pass row by row."""
     num_tokens, ids_BS = rollout.mask_BT.shape[1], rollout.input_ids
     output = trainer.model(
@@ -66,5 +128,5 @@ def plain_logprobs(trainer, rollout):
         **rollout.token_fields,
         **joined_visuals(rollout.visuals_B, ids_BS.device),
     )
-    logprob_BTV = (output.logits[:, :-1] / trainer.sizes.temperature).log_softmax(-1)
+    logprob_BTV = (output.logits[:, :-1] / (temperature or trainer.sizes.temperature)).log_softmax(-1)
     return logprob_BTV.gather(-1, rollout.response_ids_BT[..., None])[..., 0] * rollout.mask_BT

@@ -141,15 +141,14 @@ def _frame_rows() -> Iterator[Sequence[str]]:
 
 
 def _engine_rows() -> Iterator[Sequence[str]]:
-    yield "tokens a second of one device", "transformers", "transformers, sharded over 8", "vLLM"
+    yield "tokens a second of one device", "transformers", "vLLM"
     for model, shape in KNOWN_SHAPES.items():
         positions = PAPER.training.max_prompt_tokens + PAPER.training.max_response_tokens
         together = formulae.responses_at_once(shape, positions)
-        whole, sharded = (together / formulae.decoding_step_seconds(shape, ASSUMED, devices) for devices in (1, 8))
+        whole = together / formulae.decoding_step_seconds(shape, ASSUMED)
         # Of a batch as many go on as are not longer than the others.
         vllm = ASSUMED.vllm_decoding / shape.num_parameters
-        rates = (whole / LONGEST_TO_MEAN, sharded / LONGEST_TO_MEAN, vllm)
-        yield model.removeprefix("Qwen/"), *(f"{rate:,.0f}" for rate in rates)
+        yield model.removeprefix("Qwen/"), *(f"{rate:,.0f}" for rate in (whole / LONGEST_TO_MEAN, vllm))
 
 
 def _table_rows(plans: Sequence[Plan]) -> Iterator[Sequence[str]]:

@@ -10,23 +10,18 @@ import torch
 from atrl_bench.training import loop as loop_module
 
 
-def start(trainer):
-    """Begin to train, with updates of one micro-batch."""
-    trainer.model.train()
-    trainer.args.gradient_accumulation_steps = 1
-
-
 def rollout_of(trainer, rows=None):
     """Return a rollout of four responses to each of these problems, before shuffling."""
-    start(trainer)
-    rollout, _ = trainer.make_rollout(list(trainer.rows[:4] if rows is None else rows))
+    trainer.model.train()
+    rollout, *_ = trainer.make_rollout(list(trainer.rows[:4] if rows is None else rows))
     return rollout
 
 
 def parts_of_rollout(trainer, rows):
-    """Return the micro-batches of one rollout."""
-    start(trainer)
-    return trainer.micro_batches(*trainer.make_rollout(list(rows)))
+    """Return the micro-batches of all updates on one rollout."""
+    trainer.model.train()
+    updates = trainer.updates_on(*trainer.make_rollout(list(rows)))
+    return [part for update in updates for part in update]
 
 
 def groups_of(trainer, rows):
@@ -36,7 +31,10 @@ def groups_of(trainer, rows):
 
 
 def loss_of(trainer, rollout):
-    return trainer.compute_loss(trainer.model, rollout)
+    """Return the loss of a rollout that is one update."""
+    tokens = trainer.updates_per_rollout * rollout.num_tokens
+    rollout = replace(rollout, num_tokens=tokens)
+    return trainer.loss(replace(rollout, counts_BT=trainer.counts(rollout, len(rollout))))
 
 
 def logprobs_of(trainer, rollout):
@@ -49,6 +47,20 @@ def gradients_of(trainer, batch):
     trainer.model.zero_grad()
     loss_of(trainer, batch).backward()
     return {name: value.grad.clone() for name, value in trainer.model.named_parameters() if value.grad is not None}
+
+
+def trained_gradients(trainer):
+    """Train, and return the gradient of each update as its optimiser sees it."""
+    found, step = [], trainer.optimizer.step
+
+    def remember(*arguments, **options):
+        weights = [weight for group in trainer.optimizer.param_groups for weight in group["params"]]
+        found.append(torch.cat([weight.grad.flatten() for weight in weights if weight.grad is not None]).clone())
+        return step(*arguments, **options)
+
+    trainer.optimizer.step = remember
+    trainer.train()
+    return found
 
 
 def step_down(trainer, batch, size=1.0):
@@ -96,7 +108,8 @@ def assert_equal_weights(ours, theirs):
 
 def logged(trainer, name):
     """Return the values of a metric, line by line."""
-    return [line[name] for line in trainer.state.log_history if name in line]
+    lines = trainer.lines if hasattr(trainer, "lines") else trainer.state.log_history
+    return [line[name] for line in lines if name in line]
 
 
 def largest_difference(left, right):

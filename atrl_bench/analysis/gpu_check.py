@@ -178,7 +178,7 @@ class Bench:
         targets = inputs["input_ids"][:, -num_tokens:].flatten()
         # As long as those of a training, whose prompts are padded to their limit.
         if recomputes := self.shape.visual_tokens + 256 + num_tokens > CHECKPOINTING_TOKENS:
-            recompute(model.train(), {"use_reentrant": False})
+            recompute(model.train())
 
         def forward_and_backward() -> None:
             logits = model(**inputs, use_cache=False, logits_to_keep=num_tokens + 1).logits[:, :-1]

@@ -12,7 +12,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +19,12 @@ from atrl_bench.analysis.random_model import Shape, at_shape, processor_for, ran
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.mini import BASE
 from atrl_bench.mini.world import write_world
-from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.profiles import Profile, load_profile
 from atrl_bench.training.clock import PhaseClock, wall_seconds
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import RolloutRecipe, load_recipe
 from atrl_bench.training.run import load_inputs
-from atrl_bench.training.trainer_inputs import TrainerInputs
 
 if TYPE_CHECKING:
     from atrl_bench.training.loop import Loop
@@ -89,18 +86,10 @@ def measured_steps(
 
 
 def one_rollout(trainer: Loop, clock: StepClock, rows: Sequence[int]) -> Phases:
-    import torch
-
     clock.start()
-    micro_batches = iter(trainer.micro_batches(*trainer.make_rollout(rows)))
-    for _ in range(trainer.updates_per_rollout):
-        for micro_batch in islice(micro_batches, trainer.args.gradient_accumulation_steps):
-            trainer.training_step(trainer.model, micro_batch, None)
-        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), trainer.args.max_grad_norm)
-        with trainer.clock.phase("optimiser"):
-            trainer.optimizer.step()
-        trainer.model.zero_grad()
-        trainer.state.global_step += 1
+    for update in trainer.updates_on(*trainer.make_rollout(rows)):
+        trainer.update(update)
+        trainer.step += 1
     return clock.stop()
 
 
@@ -115,13 +104,13 @@ class StepClock:
         if trainer.credit is not None and not torch.cuda.is_available():
             # One clock for all phases. On a GPU the credit keeps its own, of wall seconds too, which does not wait.
             trainer.credit.clock = clock.now
-        backward = trainer.accelerator.backward
+        backward = trainer.backward
 
-        def timed(*arguments: Any, **options: Any) -> Any:
+        def timed(loss: Any) -> None:
             with clock.phase("backward"):
-                return backward(*arguments, **options)
+                backward(loss)
 
-        trainer.accelerator.backward = timed
+        trainer.backward = timed  # type: ignore[method-assign]
 
     def start(self) -> None:
         """Begin to measure; what went before is forgotten."""
@@ -148,10 +137,7 @@ def _prepared(trainer: Loop, now: Callable[[], float]) -> StepClock:
     """Make the trainer ready for steps of size nothing, and return what times them."""
     clock = StepClock(trainer, PhaseClock(now))
     trainer.model.train()
-    trainer.passes.recompute_activations(trainer.model)
-    trainer.create_optimizer()
-    for group in trainer.optimizer.param_groups:
-        group["lr"] = 0.0
+    trainer.sizes = trainer.sizes.model_copy(update={"learning_rate": 0.0, "warmup_steps": 0})
     return clock
 
 
@@ -176,8 +162,10 @@ def _trainer(
         return
     import torch
 
-    model = random_model(shape, "cuda" if torch.cuda.is_available() else "cpu")
-    prefer_flash_attention(model, shape.dtype)
+    from atrl_bench.training.policy import trainable
+    from atrl_bench.training.trainer import TrainerInputs
+
+    model = trainable(random_model(shape, "cuda" if torch.cuda.is_available() else "cpu"), recipe, profile, 0)
     data = load_training_data(recipe.data, data_dir)
     with build(TrainerInputs(recipe, profile, run_dir, model, processor_for(shape), data, seed=0)) as trainer:
         trainer.estimator.every_group = True  # random weights answer all wrong: no group would have a credit

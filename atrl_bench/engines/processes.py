@@ -10,15 +10,18 @@ import atexit
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from atrl_bench.errors import AtrlBenchError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 T = TypeVar("T")
 
@@ -51,7 +54,7 @@ class Processes:
         # The main process is the one that counts. The others end after it: a launcher ends all with the first.
         timeout = patience if self.is_main else patience + timedelta(minutes=1)
         try:
-            torch.distributed.monitored_barrier(_meeting_point(), timeout=timeout, wait_all_ranks=True)
+            torch.distributed.monitored_barrier(meeting_point(), timeout=timeout, wait_all_ranks=True)
         except RuntimeError as error:
             if not self.is_main:
                 raise SystemExit(1) from None
@@ -72,6 +75,25 @@ class Processes:
         self.meet(work, patience)
         agreed: list[T] = broadcast_object_list([value])
         return agreed[0]
+
+    def gather(self, own: Sequence[T]) -> list[T]:
+        """What each process has, that of the first one first."""
+        if self.count == 1:
+            return list(own)
+        import torch.distributed
+
+        of_each: list[Any] = [None] * self.count
+        torch.distributed.all_gather_object(of_each, list(own), group=meeting_point())
+        return [item for of_process in of_each for item in of_process]
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """The sum of a tensor over all processes."""
+        if self.count > 1:
+            import torch.distributed
+
+            tensor = tensor.detach().clone()
+            torch.distributed.all_reduce(tensor)
+        return tensor
 
     def main_first(self, make: Callable[[], T]) -> T:
         """`make()`, called by the main process before the others: what it fetches is there for them."""
@@ -111,7 +133,7 @@ class Processes:
 
 
 @cache
-def _meeting_point() -> Any:
+def meeting_point() -> Any:
     """The group of all processes that can tell who is missing; one of GPUs cannot."""
     import torch.distributed
 

@@ -1,22 +1,25 @@
 """What a training or a benchmark takes: devices, memory, hours, disk. Stated formulae; nothing is loaded.
 
-Memory of a device, with everything sharded evenly over N of them (accelerate, FSDP2):
-    full:  (4 weights + 4 gradients + 8 Adam + 4 reference if there is a KL term or DPO) bytes per parameter / N
+Memory of a device, with everything divided evenly over N of them (FSDP2):
+    full:  (4 weights + 4 gradients + 8 Adam + 2 or 4 reference, as it computes, if there is a KL term or DPO) bytes
+           per parameter / N
     lora:  2 bytes per parameter, on every device where one holds them all, else / N; adapters are below a hundredth
-    + activations kept for recomputation: layers * hidden * 2 bytes per token of a micro-batch, and one layer's own
-    + SAMPLER_GB for the keys and values of the responses that are sampled at once: there are as many as fit into it;
-      if vLLM samples in the same process, its share of the device
+    + in an update, activations kept for recomputation: layers * hidden * 2 bytes per token of a micro-batch, and one
+      layer's own; where weights are divided, 4 bytes for each that belongs to no layer: gathered, with its gradient
+    + or while sampling, without gradients, SAMPLER_GB for the keys and values of the responses sampled at once, as many
+      as fit into it, and where weights are divided 2 bytes for each of them: they are gathered. If vLLM samples in the
+      same process, its share of the device instead, which has to hold all weights; it sleeps during updates
     + what a device has `reserved`; MARGIN of it stays free.
 Compute: 2 FLOPs per parameter and token for a forward pass, 4 for a backward pass, 2 more where activations are
 recomputed; scoring is one forward pass each for the old policy, the reference, VPPO's blackened images and a critic.
-Decoding: all devices decode a batch of responses until its longest one ends. A step starts the kernels of every layer,
-reads all weights, and where they are sharded gathers them from the other devices first: the slowest of these decides.
+Decoding: all devices decode a batch of responses until its longest one ends. A step starts the kernels of every layer
+and reads all weights: the slower of these decides.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -36,6 +39,7 @@ GB = 1e9
 MARGIN = 0.1  # of a device's memory stays free: what is computed here is not exact
 MAX_GPUS = 64
 CPU_MAX_PARAMETERS = 50e6
+VOCABULARY, TOWER = 152_000, 0.7e9  # rows of embedding and head, weights of the vision tower
 RESUME_BYTES = 12.0  # of a trained weight in a resume checkpoint: itself, and Adam's two moments
 RUNTIME_GB = 4.0  # of host memory for each process: torch, CUDA, transformers, a rollout's images
 # Assumptions about the data; a run's own metrics replace them.
@@ -47,7 +51,7 @@ MIXED_FRACTION = 0.5  # of the groups have right and wrong responses; dynamic sa
 PIXELS_PER_TOKEN = 28 * 28
 FRAMES_PER_STEP = 2
 
-Sampler = Literal["transformers", "transformers, sharded", "vLLM"]
+Sampler = Literal["transformers", "vLLM"]
 
 
 def _rate(value: float, unit: str, basis: str) -> Any:
@@ -68,12 +72,6 @@ class MachineRates(Settings):
     )
     memory_bytes_per_second: float = _rate(
         1.4e12, "byte/s", "at which a device reads its weights: 70 % of an A100's peak"
-    )
-    gather_bytes_per_second: float = _rate(
-        255e9, "byte/s", "at which a device gathers sharded weights from its node: 65 ms for 7B, between 50 and 80"
-    )
-    gather_bytes_per_second_across_nodes: float = _rate(
-        100e9, "byte/s", "the same from other nodes: half of eight network cards of 200 Gbit/s"
     )
     vllm_decoding: float = _rate(
         2_500 * 8.29e9, "token/s times parameters", "one device, vLLM, as many responses at once as it holds"
@@ -183,33 +181,41 @@ def training_needs(
     if shape is None:
         return needs
     full, vllm = recipe.finetuning == "full", uses_vllm(recipe, profile)
-    weights_gb = shape.num_parameters * (4 if full else 2) / GB
-    resume_gb = shape.num_parameters * (2 * RESUME_BYTES if full else 0.1) / GB
-    needs = replace(needs, checkpoint_gb=weights_gb, resume_gb=resume_gb, sampler="vLLM" if vllm else "transformers")
+    num_gb = shape.num_parameters / GB  # of one byte for each
+    weights_gb, resume_gb = num_gb * (4 if full else 2), num_gb * (2 * RESUME_BYTES if full else 0.1)
+    sampler: Sampler = "vLLM" if vllm else "transformers"
+    needs = replace(needs, checkpoint_gb=weights_gb, resume_gb=resume_gb, sampler=sampler)
     if shape.num_parameters <= CPU_MAX_PARAMETERS:
         basis = f"{shape.num_parameters / 1e6:.2f} M parameters, one core at {rates.cpu_flops / 1e9:.0f} GFLOP/s"
         return replace(needs, basis=basis, minutes=_cpu_seconds(work, sizes, shape, rates) / 60)
-    sampler_gb = SAMPLER_GB
-    if vllm:  # a share of the device, or a server of its own
-        sampler_gb = 0.0 if profile.rollouts.server else profile.rollouts.gpu_memory_fraction * rates.device_gb
-    states_gb = shape.num_parameters * (16.0 + 4.0 * work.reference if full else 2.0) / GB
-    rest_gb = _activations_gb(sizes, shape) + sampler_gb + rates.reserved_gb
-    needed = _devices_for(states_gb, rest_gb, rates)
+    reference = 2.0 if sizes.dtype == "bfloat16" else 4.0
+    states_gb = num_gb * (16.0 + reference * work.reference if full else 2.0)
+    gradients_gb = num_gb * 4.0 if full else 0.0
+    gathered_gb = 2 * num_gb if work.sampled and not vllm else 0.0
+    sampling_gb, update_gb = SAMPLER_GB if work.sampled and not vllm else 0.0, _activations_gb(sizes, shape)
+    if vllm and not profile.rollouts.server:  # it has all weights of its own, and sleeps while the model trains
+        sampling_gb = max(profile.rollouts.gpu_memory_fraction * rates.device_gb, 2 * num_gb)
+
+    def memory_gb(count: int, is_divided: bool) -> float:
+        parts = count if is_divided else 1
+        in_update = states_gb / parts + update_gb + (4 * _outside_layers(shape) / GB if is_divided else 0.0)
+        while_sampling = (states_gb - gradients_gb) / parts + sampling_gb + (gathered_gb if is_divided else 0.0)
+        return max(in_update, while_sampling) + rates.reserved_gb
+
+    needed = _devices_for(lambda count: memory_gb(count, is_divided=count > 1), rates)
     gpus = gpus or needed
-    sharded = gpus > 1 and (full or needed > 1)
-    host_gb = weights_gb  # one process of a node reads them; the others get theirs from it
-    if sharded and full:  # one gathers all states to save them, and accelerate writes the weights once more
-        host_gb = shape.num_parameters * RESUME_BYTES / GB
-        needs = replace(needs, resume_gb=2 * (host_gb + weights_gb))
-    sampler: Sampler = "vLLM" if vllm else "transformers, sharded" if sharded else "transformers"
+    nodes, is_divided = math.ceil(gpus / GPUS_PER_NODE), gpus > 1 and (full or needed > 1)
+    # Each process reads its part, or all; what a checkpoint has is copied before it is written.
+    host_gb = max(weights_gb, num_gb * RESUME_BYTES / nodes) if full else weights_gb
+    if not is_divided:
+        host_gb *= min(gpus, GPUS_PER_NODE)
     seconds = _phases(work, sizes, shape, rates, gpus, sampler)
     return replace(
         needs,
         basis=f"{shape.num_parameters / GB:.2f} B parameters; {rates.basis}",
         gpus=gpus,
-        nodes=math.ceil(gpus / GPUS_PER_NODE),
-        sampler=sampler,
-        gb_per_gpu=states_gb / (gpus if sharded else 1) + rest_gb,
+        nodes=nodes,
+        gb_per_gpu=memory_gb(gpus, is_divided),
         host_gb_per_node=host_gb + RUNTIME_GB * min(gpus, GPUS_PER_NODE),
         phases={name: each / 3600 for name, each in seconds.items()},
     )
@@ -281,10 +287,15 @@ def _activations_gb(sizes: TrainingSizes, shape: ModelShape) -> float:
     return tokens * (kept + one_layer) / GB
 
 
-def _devices_for(sharded_gb: float, rest_gb: float, rates: MachineRates) -> int:
-    """The smallest power of two of devices that hold their part of one and the whole of the other."""
+def _outside_layers(shape: ModelShape) -> float:
+    """How many weights belong to no layer of the text: embedding, head, vision tower; of Qwen's sizes."""
+    return 2 * VOCABULARY * shape.hidden_size + TOWER
+
+
+def _devices_for(gb_of: Callable[[int], float], rates: MachineRates) -> int:
+    """The smallest power of two of devices on which each has no more than it holds."""
     gpus = 1
-    while sharded_gb / gpus + rest_gb > (1 - MARGIN) * rates.device_gb and gpus < MAX_GPUS:
+    while gb_of(gpus) > (1 - MARGIN) * rates.device_gb and gpus < MAX_GPUS:
         gpus *= 2
     return gpus
 
@@ -299,16 +310,14 @@ def _phases(
     phases = {"scoring": 2 * work.scoring_passes * of_a_token, "updates": backward * of_a_token}
     if not work.sampled:
         return phases
-    total, sharded = work.rounds * sum(work.sampled), sampler == "transformers, sharded"
-    # The sharded path gives every response a prefill of its own.
-    prefills = total if sharded else total / sizes.group_size
-    prefill = 2 * shape.num_parameters * prefills * prompt / rates.training_flops
+    total = work.rounds * sum(work.sampled)
+    prefill = 2 * shape.num_parameters * total / sizes.group_size * prompt / rates.training_flops
     if sampler == "vLLM":
         decoding = total * response * shape.num_parameters / rates.vllm_decoding
     else:
         at_once = responses_at_once(shape, sizes.max_prompt_tokens + sizes.max_response_tokens)
         batches = sum(math.ceil(number / gpus / at_once) for number in work.sampled)
-        step = decoding_step_seconds(shape, rates, gpus if sharded else 1)
+        step = decoding_step_seconds(shape, rates)
         decoding = gpus * work.rounds * batches * longest_response(sizes.max_response_tokens) * step
     return {"generation": prefill + decoding, **phases}
 
@@ -322,14 +331,9 @@ def longest_response(limit: int, mean: float | None = None) -> float:
     return min(limit, LONGEST_TO_MEAN * (USED_FRACTION * limit if mean is None else mean))
 
 
-def decoding_step_seconds(shape: ModelShape, rates: MachineRates, sharded_over: int = 1) -> float:
-    weights = 2 * shape.num_parameters
-    local = max(shape.num_layers * rates.decoding_seconds_per_layer, weights / rates.memory_bytes_per_second)
-    if sharded_over == 1:
-        return local
-    one_node = sharded_over <= GPUS_PER_NODE
-    gather = rates.gather_bytes_per_second if one_node else rates.gather_bytes_per_second_across_nodes
-    return max(local, weights / gather)
+def decoding_step_seconds(shape: ModelShape, rates: MachineRates) -> float:
+    reading = 2 * shape.num_parameters / rates.memory_bytes_per_second
+    return max(shape.num_layers * rates.decoding_seconds_per_layer, reading)
 
 
 def _cpu_seconds(work: Work, sizes: TrainingSizes, shape: ModelShape, rates: MachineRates) -> float:
@@ -377,4 +381,4 @@ def gpus_to_serve(profile: Profile, rates: MachineRates = ASSUMED) -> int:
         return 1
     weights_gb = 2 * shape.num_parameters / GB
     is_small = shape.num_parameters <= CPU_MAX_PARAMETERS
-    return 0 if is_small else _devices_for(weights_gb, SAMPLER_GB + rates.reserved_gb, rates)
+    return 0 if is_small else _devices_for(lambda count: weights_gb / count + SAMPLER_GB + rates.reserved_gb, rates)

@@ -21,6 +21,7 @@ from atrl_bench.training.recipe import Recipe, stages_of
 from atrl_bench.training.rollout_engine import require_sampler, uses_verl
 from atrl_bench.training.verl import require_verl_form, verl_python
 
+LARGEST_GB = 141.0  # of an H200
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -114,7 +115,7 @@ def misfits(needs: Needs, machine: Capacity) -> list[str]:
 
 def _alternatives(recipe: Recipe, profile: Profile, machine: Capacity, rates: MachineRates) -> Iterator[str]:
     here = rates.on(machine.gpus_gb)
-    for size in dict.fromkeys((here.device_gb, ASSUMED.device_gb)):
+    for size in dict.fromkeys((here.device_gb, ASSUMED.device_gb, LARGEST_GB)):
         needs = training_needs(recipe, profile, rates.on([size]))
         per_node = math.ceil(needs.gpus / needs.nodes)
         larger = Capacity((size,) * per_node, host_gb=math.inf, disk_gb=math.inf, nodes=needs.nodes)

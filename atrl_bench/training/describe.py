@@ -18,15 +18,7 @@ from atrl_bench.printable import flat
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import folder
 from atrl_bench.settings import Settings, read_yaml
-from atrl_bench.training.arguments import (
-    imitation_arguments,
-    most_pairs,
-    num_pair_updates,
-    num_rollouts,
-    pair_arguments,
-    per_update,
-    trl_arguments,
-)
+from atrl_bench.training.arguments import at_once, most_pairs, num_pair_updates, num_rollouts, per_update, recomputes
 from atrl_bench.training.own_code import names, short
 from atrl_bench.training.recipe import CreditChoice, PreferenceRecipe, Recipe, RolloutRecipe, SupervisedRecipe
 from atrl_bench.training.rewards.accuracy import overlong_cache
@@ -88,7 +80,7 @@ def _rollouts(recipe: RolloutRecipe, profile: Profile, num_devices: int) -> dict
         },
         "rewards": rewards,
         "credit": _credit(recipe.credit),
-        "trl": trl_arguments(recipe, profile, rollouts=rollouts, num_devices=num_devices),
+        "updates": _updates(recipe, profile, rollouts * recipe.updates_per_rollout(sizes), num_devices),
     }
 
 
@@ -98,7 +90,7 @@ def _supervised(recipe: SupervisedRecipe, profile: Profile, num_devices: int) ->
     return {
         "batches": {"number": batches, "examples_each": sizes.prompts_per_rollout},
         "response": {"form": recipe.response, "max_tokens": sizes.max_response_tokens},
-        "trl": imitation_arguments(recipe, profile, batches=batches, num_devices=num_devices),
+        "updates": _updates(recipe, profile, batches, num_devices),
     }
 
 
@@ -109,7 +101,22 @@ def _preferences(recipe: PreferenceRecipe, profile: Profile, num_devices: int) -
     return {
         "pairs": {"number": f"at most {num_pairs}", "per_update": per_update(recipe, profile)},
         "credit": _credit(recipe.credit, **source),
-        "trl": pair_arguments(recipe, profile, updates=updates, num_devices=num_devices),
+        "updates": _updates(recipe, profile, updates, num_devices),
+    }
+
+
+def _updates(recipe: Recipe, profile: Profile, number: int, num_devices: int) -> dict[str, Any]:
+    """The optimiser's steps: how many, on what of a device, and how large."""
+    sizes, most = recipe.sizes(profile), at_once(recipe, profile, num_devices)
+    each = per_update(recipe, profile) * (2 if isinstance(recipe, PreferenceRecipe) else 1)
+    names = ("learning_rate", "learning_rate_schedule", "warmup_steps", "adam_beta2", "weight_decay", "max_grad_norm")
+    return {
+        "number": number,
+        "responses_each": each,
+        "responses_at_once": most,
+        "micro_batches": each // num_devices // most,
+        "recomputes_activations": recomputes(sizes),
+        **{name: getattr(sizes, name) for name in names},
     }
 
 

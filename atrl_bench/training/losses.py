@@ -1,7 +1,8 @@
-"""The losses, one function a method: what each token costs, and how the tokens of an update become one number.
+"""The losses, one function a method: what each token costs, and what it counts.
 
-`policy_loss` is the loss of a token by a recipe's objective. A reduction turns it into a micro-batch's share of an
-update's loss, which takes `num_passes` of them; processes are averaged over. Credit is in the advantage, A_i c_it.
+`policy_loss` is what a token costs by a recipe's objective; `mean_of_means`, `token_mean` and `mean_of_sums` say what
+it counts. The loss of an update is the sum of their products over all its tokens, wherever those are: micro-batches and
+processes only ever add. Credit is in the advantage, A_i c_it, and no loss knows of it.
 
 Shapes: B responses, T response tokens. `mask_BT` is one at tokens and zero at padding.
 """
@@ -71,25 +72,25 @@ def k3(logprob_BT: Tensor, reference_BT: Tensor) -> Tensor:
     return log_q_BT.exp() - log_q_BT - 1
 
 
-# How tokens become one number -----------------------------------------------------------------------------------------
+# What a token counts --------------------------------------------------------------------------------------------------
 
 
-def mean_of_means(loss_BT: Tensor, mask_BT: Tensor, num_passes: int) -> Tensor:
-    """GRPO, GSPO, SAPO: the mean over responses of the mean over their tokens, 1 / (N |y_i|) each."""
-    return ((loss_BT * mask_BT).sum(-1) / mask_BT.sum(-1).clamp(min=1.0)).mean() / num_passes
+def mean_of_means(mask_BT: Tensor, num_responses: int) -> Tensor:
+    """GRPO, GSPO, SAPO: 1 / (N |y_i|), the mean over the N responses of an update of the mean over their tokens."""
+    return mask_BT / mask_BT.sum(-1, keepdim=True).clamp(min=1.0) / num_responses
 
 
-def token_mean(loss_BT: Tensor, mask_BT: Tensor, num_tokens: Tensor | float) -> Tensor:
-    """DAPO (arXiv 2503.14476, section 3.3): 1 / sum_i |y_i|, where the whole update has `num_tokens`.
+def token_mean(mask_BT: Tensor, num_tokens: Tensor | float) -> Tensor:
+    """DAPO (arXiv 2503.14476, section 3.3): 1 / sum_i |y_i|, over a rollout's tokens divided by its updates.
 
-    FT-RL (arXiv 2506.01939) is given the tokens that it selects.
+    FT-RL (arXiv 2506.01939) is given the tokens that it selects, and how many those of the update are.
     """
-    return (loss_BT * mask_BT).sum() / num_tokens
+    return mask_BT / num_tokens
 
 
-def mean_of_sums(loss_BT: Tensor, mask_BT: Tensor, num_passes: int) -> Tensor:
-    """REINFORCE: the mean over responses of the sum over their tokens, 1 / N each."""
-    return (loss_BT * mask_BT).sum() / (len(mask_BT) * num_passes)
+def mean_of_sums(mask_BT: Tensor, num_responses: int) -> Tensor:
+    """REINFORCE: 1 / N, the mean over responses of the sum over their tokens."""
+    return mask_BT / num_responses
 
 
 def mean_of_tokens(value_BT: Tensor, mask_BT: Tensor) -> Tensor:
@@ -103,7 +104,7 @@ def are_clipped(ratio_BT: Tensor, advantage_BT: Tensor, low: float, high: float)
 
 
 def entropy_threshold(entropy_N: Tensor, fraction: float) -> Tensor:
-    """FT-RL (arXiv 2506.01939, section 5.1): the entropy that this fraction of N tokens reaches; those learn."""
+    """FT-RL (arXiv 2506.01939, section 5.1): the entropy that this fraction of an update's N tokens reaches."""
     return torch.quantile(entropy_N.float(), 1 - fraction)
 
 

@@ -6,15 +6,13 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
 
-
-class MetricsFile(TrainerCallback):
-    """Appends a line per optimiser step; lines after the checkpoint a run resumes from are dropped first."""
+class MetricsFile:
+    """Has a line per optimiser step; lines after the checkpoint that a run resumes from are dropped first."""
 
     def __init__(self, path: Path, updates_per_rollout: int, *, first_step: int) -> None:
         self._path = path
@@ -24,27 +22,11 @@ class MetricsFile(TrainerCallback):
         self._started = time.monotonic()
         path.write_text("".join(_line(line) for line in kept), encoding="utf-8")
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Write one line; the line that sums up the whole training has no loss of a step and is left out."""
-        if not state.is_world_process_zero or logs is None or "loss" not in logs:
-            return
-        step = state.global_step
+    def write(self, line: dict[str, Any]) -> None:
         elapsed = self.seconds_before + time.monotonic() - self._started
-        content = {"step": step, "rollout": (step - 1) // self._updates_per_rollout, "elapsed": round(elapsed, 3)}
+        rollout = (line["step"] - 1) // self._updates_per_rollout
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(_line(content | logs))
-
-
-class ProgressCallback(TrainerCallback):
-    """Tells how many rollouts are done."""
-
-    def __init__(self, updates_per_rollout: int, tell: Callable[[int, int], None]) -> None:
-        self._updates_per_rollout = updates_per_rollout
-        self._tell = tell
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.is_world_process_zero and state.global_step % self._updates_per_rollout == 0:
-            self._tell(state.global_step // self._updates_per_rollout, state.max_steps // self._updates_per_rollout)
+            file.write(_line({"step": line["step"], "rollout": rollout, "elapsed": round(elapsed, 3)} | line))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

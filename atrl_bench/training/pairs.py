@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
-from accelerate.utils import gather_object
 
 from atrl_bench.engines.processes import launched
-from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.errors import MissingDataError
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.models.local import end_tokens
 from atrl_bench.results.files import replaced
@@ -30,7 +28,8 @@ from atrl_bench.training.multimodal import read_prompts, with_media
 from atrl_bench.training.order import generator
 from atrl_bench.training.recipe import PairSampling, PreferenceRecipe
 from atrl_bench.training.rewards.accuracy import AccuracyReward
-from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.sharding import whole
+from atrl_bench.training.trainer import TrainerInputs
 
 PAIRS_FILE = "pairs.parquet"
 COUNT = "without: "  # how the metadata of a table name the problems that gave no pair
@@ -114,7 +113,7 @@ def _answered(
         return processes.agree([GradedAnswer(**row) for row in _read(path)[0]] if processes.is_main else [])
     own = _sampled(rows[processes.index :: processes.count], inputs, pool)
     processes.meet("sampling for the pairs")
-    answers: list[GradedAnswer] = gather_object(own)
+    answers = processes.gather(own)
     if processes.is_main:
         _write(answers, path, {})
     return answers
@@ -124,28 +123,15 @@ def given_pairs(data: TrainingData) -> list[PreferencePair]:
     return [PreferencePair(row, str(one.chosen), str(one.rejected)) for row, one in enumerate(data.problems)]
 
 
-def refuse_videos(data: TrainingData) -> None:
-    """Raise if the data has videos, which TRL's collator for preferences does not know."""
-    if data.has_videos:
-        raise InvalidFileError(
-            f"{data.name} has videos, and TRL's DPOTrainer is handed images alone.",
-            next_step="take a training set of images",
-        )
-
-
 def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool: GradingPool) -> list[GradedAnswer]:
-    if not rows:
-        return []
-    model, processor, sizes = (
-        inputs.model.to(PartialState().device),
-        inputs.processor,
-        inputs.recipe.sizes(inputs.profile),
-    )
+    processor, sizes = inputs.processor, inputs.recipe.sizes(inputs.profile)
     examples = [inputs.data.example(row, inputs.seed) for row in rows]
     messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
     keys = [f"pairs:{row}" for row in rows]
-    training, _ = model.training, model.eval()
-    with torch.autocast(model.device.type, dtype=torch.bfloat16, enabled=sizes.dtype == "bfloat16"):
+    computing = torch.autocast(inputs.model.device.type, torch.bfloat16, enabled=sizes.dtype == "bfloat16")
+    with whole(inputs.model) as model, computing:  # all processes together, also one without problems
+        if not rows:
+            return []
         token_ids, _ = sample_groups(
             model,
             read_prompts(processor, messages, keys, model.dtype),
@@ -155,7 +141,6 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
             pad_id=processor.tokenizer.pad_token_id,
             eos_ids=end_tokens(model, processor.tokenizer),
         )
-    model.train(training)
     texts = processor.batch_decode(token_ids, skip_special_tokens=True)
     rows_of = [row for row in rows for _ in range(sizes.group_size)]
     golds = [example["answer"] for example in examples for _ in range(sizes.group_size)]

@@ -10,32 +10,30 @@ Shapes: B responses, T response tokens; b and t of one call of the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from accelerate.utils import is_peft_model
 from torch import Tensor
 
 from atrl_bench.credit.trl import CreditedModel, CreditWeights
+from atrl_bench.engines.processes import launched
 from atrl_bench.training.length_batching import joined, parts_of
 from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.rollout import Rollout, ScoredTokens
 from atrl_bench.training.sharding import put_away
-from atrl_bench.training.shared_prompts import SharedPrompts, keep_prompts, recompute, why_not
+from atrl_bench.training.shared_prompts import SharedPrompts, unwrapped, why_not
 
 # Two passes over shorter rows beat one over longer ones from about here on.
 MIN_ROWS_TO_HALVE = 16
 
 
 class Passes:
-    """Makes them, `size` responses at a time, through models that accelerate has prepared."""
+    """Makes them, `size` responses at a time, computing in this type."""
 
-    def __init__(self, accelerator: Any, size: int, *, is_sharded: bool, recomputing: Mapping[str, Any] | None) -> None:
-        """`recomputing`: torch's options where layers compute their activations again, if they do."""
-        self._accelerator, self._size, self._is_sharded = accelerator, size, is_sharded
-        self._recomputing = recomputing
+    def __init__(self, computes_in: torch.dtype, size: int) -> None:
+        self._computes_in, self._size = computes_in, size
         self.trim_padding = True
 
     def score(
@@ -48,7 +46,7 @@ class Passes:
         trim: bool = True,
     ) -> ScoredTokens:
         """A pass without gradients; with `credit`, the credit of the responses that need one begins in it."""
-        shares = self._trims(trim) and self.why_not_shared(model) is None
+        shares = self._trims(trim) and why_not(unwrapped(model)) is None
         with torch.no_grad():
             scored = self._through(model, rollout, self._size, credit, needed_B, shares, by_prompt=shares, trim=trim)
         put_away(model)
@@ -62,10 +60,8 @@ class Passes:
         needed_B: Sequence[bool] | None = None,
     ) -> ScoredTokens:
         """The pass of a micro-batch, with gradients."""
-        shares, size = self.trim_padding and self.why_not_shared(model) is None, len(rollout)
-        if shares:
-            keep_prompts(self.unwrapped(model))
-        elif self.trim_padding and self._accelerator.num_processes == 1 and size >= MIN_ROWS_TO_HALVE:
+        shares, size = self.trim_padding and why_not(unwrapped(model)) is None, len(rollout)
+        if not shares and self.trim_padding and launched().count == 1 and size >= MIN_ROWS_TO_HALVE:
             size = math.ceil(size / 2)  # which costs no second reduction
         return self._through(model, rollout, size, credit, needed_B, shares)
 
@@ -95,7 +91,7 @@ class Passes:
             shown = joined_visuals(visuals_b, rollout.mask_BT.device) if shows or not shares else {}
             called = model
             if shares:
-                called = SharedPrompts(model, self.unwrapped(model), part.num_tokens, () if shows else visuals_b)
+                called = SharedPrompts(model, unwrapped(model), part.num_tokens, () if shows else visuals_b)
             if credit is not None:
                 needed_b = None if needed_B is None else [needed_B[row] for row in rows]
                 truths_b = [rollout.truths_B[row] for row in rows]
@@ -103,7 +99,7 @@ class Passes:
                 watching.append(called)
             labels = part.batch["input_ids"].masked_fill(part.batch["attention_mask"] == 0, -100)
             labels[:, : -part.num_tokens] = -100  # of response tokens alone
-            with self._accelerator.autocast():
+            with self.computing(rollout.mask_BT.device):
                 output = called(**part.batch, **shown, labels=labels, fused_lm_head=True)
             logprobs.append(output.log_probs[:, -part.num_tokens :])
             if output.entropy is not None:  # the reference's is not asked for
@@ -119,19 +115,11 @@ class Passes:
     def _trims(self, trim: bool) -> bool:
         return self.trim_padding and trim
 
-    def why_not_shared(self, model: Any) -> str | None:
-        """Why a pass of this model reads a prompt with each of its responses; None if it reads it once."""
-        return why_not(self.unwrapped(model), is_sharded=self._is_sharded)
+    def computing(self, device: torch.device) -> torch.autocast:
+        """A context in which a model computes in the type of the passes."""
+        return torch.autocast(device.type, torch.bfloat16, enabled=self._computes_in == torch.bfloat16)
 
-    def recompute_activations(self, model: Any) -> None:
-        """Have layers compute their activations again in a backward pass, where the run's settings say so.
-
-        `Trainer.train` does so, too.
-        """
-        if self._recomputing is not None:
-            recompute(self.unwrapped(model), self._recomputing)
-
-    def unwrapped(self, model: Any) -> Any:
-        """The model itself, without what accelerate and PEFT have put around it."""
-        base = self._accelerator.unwrap_model(model)
-        return base.get_base_model() if is_peft_model(base) else base
+    def prompts_read(self, model: Any) -> str:
+        """How often these passes read a prompt that several responses share."""
+        reason = why_not(unwrapped(model))
+        return "once in a micro-batch" if reason is None else f"with each response: {reason}"

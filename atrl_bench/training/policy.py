@@ -2,55 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import torch
 from accelerate.utils import set_seed
 from trl.trainer.utils import add_fused_lm_head
 
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.mrope import put_words_after_videos
-from atrl_bench.training.recipe import RolloutRecipe
-from atrl_bench.training.sharding import sharded_reference, shards_models
-from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.profiles import Profile
+from atrl_bench.training.parts import freeze, pattern
+from atrl_bench.training.recipe import Recipe, RolloutRecipe
+from atrl_bench.training.sharding import load_model
+
+if TYPE_CHECKING:
+    from atrl_bench.training.trainer import TrainerInputs
 
 
-def policy_of(inputs: TrainerInputs[RolloutRecipe], *, recomputes: bool) -> Any:
-    """The base model, with adapters where the recipe trains those, and a head that tells log-probabilities by itself.
+def load_policy(folder: Path | str, recipe: Recipe, profile: Profile, seed: int) -> Any:
+    """The model in `folder`, to be trained by this recipe.
+
+    Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
+    """
+    computes_in = getattr(torch, recipe.sizes(profile).dtype)
+    weights = computes_in if recipe.finetuning == "lora" else torch.float32
+    return load_model(folder, weights, computes_in, partial(trainable, recipe=recipe, profile=profile, seed=seed))
+
+
+def trainable(model: Any, recipe: Recipe, profile: Profile, seed: int) -> Any:
+    """A model ready for training: with its head, and with adapters where the recipe trains those."""
+    _with_head(model, recipe, profile, ("log_probs", "entropy"))
+    freeze(model, recipe.freeze)
+    if recipe.finetuning == "full":
+        return model
+    from peft import LoraConfig, get_peft_model
+
+    set_seed(seed)
+    # Never the head, whose adapter the fused head would not see.
+    rank, named = recipe.lora_rank, recipe.lora_targets
+    adapters = LoraConfig(
+        r=rank,
+        lora_alpha=2 * rank,
+        lora_dropout=0.0,
+        target_modules=named if named == "all-linear" else [name.strip() for name in named.split(",")],
+        exclude_modules=pattern(recipe.freeze),
+    )
+    return get_peft_model(model, adapters)
+
+
+def reference_of(inputs: TrainerInputs[Any]) -> Any:
+    """The base model once more, frozen; None where the policy is the base but for adapters."""
+    recipe, profile = inputs.recipe, inputs.profile
+    if recipe.finetuning != "full":
+        return None
+    computes_in = getattr(torch, recipe.sizes(profile).dtype)
+    prepare = partial(_with_head, recipe=recipe, profile=profile, outputs=("log_probs",))
+    return load_model(inputs.model.config._name_or_path, computes_in, computes_in, prepare).requires_grad_(False).eval()
+
+
+def _with_head(model: Any, recipe: Recipe, profile: Profile, outputs: tuple[str, ...]) -> Any:
+    """The model with a head that tells log-probabilities by itself, in float32.
 
     The head goes through the vocabulary in chunks: the logits of a batch are never there as a whole.
     """
-    set_seed(inputs.seed)  # of the adapters
-    model, tokenizer = inputs.model, inputs.processor.tokenizer
-    model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    add_fused_lm_head(model, temperature=_temperature(inputs), outputs=("log_probs", "entropy"))
-    if inputs.peft_config is None:
-        return model
-    from peft import get_peft_model
-
-    model = get_peft_model(model, inputs.peft_config)
-    if recomputes:  # the base passes no gradient on, which torch's checkpoints take for nothing to compute
-        model.enable_input_require_grads()
+    sizes = recipe.sizes(profile)
+    put_words_after_videos(model)
+    prefer_flash_attention(model, sizes.dtype)
+    temperature = sizes.temperature if isinstance(recipe, RolloutRecipe) else 1.0
+    add_fused_lm_head(model, temperature=temperature, cast_lm_head_to_fp32=True, outputs=outputs)
     return model
-
-
-def reference_of(inputs: TrainerInputs[RolloutRecipe], accelerator: Any) -> Any:
-    """The base model once more, frozen; None without a KL term, or where the policy is the base but for adapters."""
-    recipe = inputs.recipe
-    if not recipe.kl_coef or recipe.finetuning != "full":
-        return None
-    base, dtype = inputs.model.config._name_or_path, recipe.sizes(inputs.profile).dtype
-    if shards_models():
-        reference = sharded_reference(base, dtype, accelerator.device)
-    else:
-        from transformers import AutoModelForImageTextToText
-
-        reference = AutoModelForImageTextToText.from_pretrained(base, dtype=inputs.model.dtype).requires_grad_(False)
-    prefer_flash_attention(reference, dtype)
-    put_words_after_videos(reference)
-    add_fused_lm_head(reference, temperature=_temperature(inputs))
-    return reference if shards_models() else accelerator.prepare_model(reference.eval(), evaluation_mode=True)
-
-
-def _temperature(inputs: TrainerInputs[RolloutRecipe]) -> float:
-    return inputs.recipe.sizes(inputs.profile).temperature

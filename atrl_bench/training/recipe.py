@@ -394,9 +394,10 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
     credit = overrides.get("credit")
     if isinstance(credit, str) and isinstance(fields.get("credit"), dict):
         overrides["credit"] = {**fields["credit"], "rule": credit}
-    if sizes := {name: overrides.pop(name) for name in [*overrides] if name in TrainingSizes.model_fields}:
-        overrides["overrides"] = _laid_over(fields.get("overrides", {}) | overrides.get("overrides", {}), sizes)
     kind = KINDS.get(str(fields.get("method", "rollouts")), Recipe)
+    of_sizes = TrainingSizes.model_fields.keys() - kind.model_fields.keys()  # `num_epochs` of DPO is the recipe's own
+    if sizes := {name: overrides.pop(name) for name in [*overrides] if name in of_sizes}:
+        overrides["overrides"] = _laid_over(fields.get("overrides", {}) | overrides.get("overrides", {}), sizes)
     if unknown := sorted(set(overrides) - set(kind.model_fields)):
         known = [*kind.model_fields, *TrainingSizes.model_fields, *SHORT]
         next_step = f"atrl-bench train {name_or_path} --dry-run shows all"

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor
 
 from atrl_bench.credit.truth import TokenTruth
+from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.training.clock import PhaseClock
-from atrl_bench.training.multimodal import Visual, padded
+from atrl_bench.training.multimodal import Visual, padded, read_prompts, with_media
 
 
 @dataclass
@@ -46,6 +46,19 @@ class Group:
     @property
     def about_video(self) -> bool:
         return bool(self.example["videos"])
+
+
+def given_group(
+    processor: Any, row: int, example: dict[str, Any], responses: Sequence[str], dtype: torch.dtype
+) -> Group:
+    """Responses to a problem that nobody has sampled: their tokens, and the one that ends each."""
+    tokenizer = processor.tokenizer
+    messages = with_media(example["prompt"], example["images"], example["videos"])
+    prompt = read_prompts(processor, [messages], [""], dtype)
+    fields = {name: rows_P[0] for name, rows_P in prompt.token_fields_P.items()}
+    response_ids = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in responses]
+    no_rewards = torch.zeros(len(responses), 0)
+    return Group(row, "", prompt.token_ids_P[0], fields, response_ids, None, no_rewards, example, prompt.visuals_P[0])
 
 
 class SampledResponse(NamedTuple):
@@ -79,7 +92,7 @@ class Rollout:
     visuals_B: list[Visual]
     truths_B: list[TokenTruth | None]
     advantages: Tensor  # (B,) of responses, or (B, T) of tokens: then with the credit in them
-    num_tokens: int  # of all responses of the rollout, on all processes
+    num_tokens: float  # of an update, on all processes: of the rollout divided by the updates on it
     old_BT: Tensor | None = None  # log-probabilities by the policy that sampled; None: it is the policy still
     reference_BT: Tensor | None = None
     sampled_BT: Tensor | None = None  # log-probabilities that the sampler told
@@ -87,9 +100,11 @@ class Rollout:
     weights_BT: Tensor | None = None  # of tokens, beside the credit
     extra: dict[str, Tensor] = field(default_factory=dict)  # what own terms of the loss keep, a row a response
     credit_follows: bool = False  # the training pass records the attention rows
+    entropy_BT: Tensor | None = None  # of the policy that sampled, where tokens are chosen by it
+    counts_BT: Tensor | None = None  # what each token counts in its update
 
     @classmethod
-    def of(cls, responses: Sequence[SampledResponse], advantages_B: Tensor, num_tokens: int, pad_id: int) -> Rollout:
+    def of(cls, responses: Sequence[SampledResponse], advantages_B: Tensor, num_tokens: float, pad_id: int) -> Rollout:
         """These responses, padded to the longest of them."""
         device, groups = advantages_B.device, [response.group for response in responses]
         prompts = [group.prompt_ids for group in groups]
@@ -109,7 +124,7 @@ class Rollout:
             mask_BT=padded([[1] * len(ids) for ids in token_ids], 0, "right").to(device),
             token_fields=token_fields,
             visuals_B=[group.visual for group in groups],
-            truths_B=[response.example["truth"] for response in responses],
+            truths_B=[response.example.get("truth") for response in responses],
             advantages=advantages_B,
             num_tokens=num_tokens,
             sampled_BT=padded(logprobs, 0.0, "right").to(device) if logprobs else None,
@@ -130,6 +145,11 @@ class Rollout:
         """These of the responses, padded as they are."""
         taken = {one.name: _take(getattr(self, one.name), rows) for one in fields(self)}
         return Rollout(**taken)
+
+    def to(self, device: torch.device) -> Rollout:
+        """The same on a device; what prompts show goes there with each pass."""
+        moved = {one.name: _to(getattr(self, one.name), device) for one in fields(self)}
+        return Rollout(**moved)
 
 
 @dataclass
@@ -155,7 +175,7 @@ def of_groups(value_BT: Tensor, responses: Sequence[SampledResponse]) -> Tensor:
     own = [
         (one.number, value_T[: len(one.token_ids)].tolist()) for one, value_T in zip(responses, value_BT, strict=True)
     ]
-    numbers, rows = zip(*gather_object(own), strict=True)
+    numbers, rows = zip(*launched().gather(own), strict=True)
     value_RT = padded(rows, 0.0, "right").to(value_BT)
     place_of = {number: place for place, number in enumerate(numbers)}
     size = len(responses[0].group.response_ids)
@@ -171,12 +191,18 @@ def _take(value: Any, rows: Sequence[int]) -> Any:
     return [value[row] for row in rows] if isinstance(value, list) else value
 
 
+def _to(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _to(of_name, device) for name, of_name in value.items()}
+    return value.to(device) if isinstance(value, Tensor) else value
+
+
 class RolloutTools(Protocol):
     """What rewards, advantages, token weights and terms of the loss may ask of the loop that makes a rollout."""
 
-    accelerator: Any
+    processes: Processes
     model: Any
-    processing_class: Any
+    processor: Any
     clock: PhaseClock
     run_seed: int
     group_size: int
@@ -184,10 +210,6 @@ class RolloutTools(Protocol):
     @property
     def rollout(self) -> int:
         """The number of the rollout that is made or trained on."""
-
-    @property
-    def in_step(self) -> bool:
-        """Whether a process can sample only together with all others."""
 
     def note(self, name: str, value: float) -> None:
         """Keep a value for the next line of metrics, which has the mean of all."""
@@ -203,6 +225,3 @@ class RolloutTools(Protocol):
 
     def total_rewards(self, group: Group) -> Tensor:
         """The weighted sum of the rewards of each response."""
-
-    def total(self, tensor: Tensor) -> Tensor:
-        """The sum of a tensor over all processes."""

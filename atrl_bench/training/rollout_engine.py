@@ -38,16 +38,6 @@ def uses_verl(recipe: Recipe, profile: Profile) -> bool:
     return isinstance(recipe, RolloutRecipe) and profile.rollouts.engine == "verl"
 
 
-def correction_arguments(profile: Profile) -> dict[str, Any]:
-    """TRL's fields for the correction of what the engine rounds otherwise; it always makes one."""
-    correction = profile.rollouts.correction
-    return {
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": DEFAULT_CORRECTION if correction == "none" else correction,
-        "vllm_importance_sampling_clip_max": 3.0,
-    }
-
-
 def engine_spec(recipe: Recipe, profile: Profile, recorded_version: str | None = None) -> dict[str, Any]:
     """What a training's key says of the engine: nothing where transformers samples.
 

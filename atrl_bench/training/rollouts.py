@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from transformers import TrainingArguments
-
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import credit_rule
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.training.arguments import num_devices, num_rollouts, reward_weights, rollout_arguments
+from atrl_bench.training.arguments import num_rollouts, reward_weights
 from atrl_bench.training.loop import Loop
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.own_code import names
@@ -24,7 +22,7 @@ from atrl_bench.training.rewards.temporal import LengthReward, TemporalReward
 from atrl_bench.training.rewards.video_r1 import FormatReward
 from atrl_bench.training.rollout_engine import require_sampler
 from atrl_bench.training.stability import StabilityChecks
-from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.trainer import TrainerInputs
 from atrl_bench.training.weights.credit import require_truth
 from atrl_bench.training.weights.dependency import refuse_videos
 
@@ -40,17 +38,11 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[Loop]:
     )
     require_sampler(recipe, inputs.profile, has_videos=data.has_videos)
     rollouts = num_rollouts(recipe, inputs.profile, len(data.problems))
-    fields = rollout_arguments(recipe, inputs.profile, rollouts, num_devices(), inputs.seed)
     rows = problem_order(len(data.problems), rollouts * sizes.prompts_per_rollout, inputs.seed)
     with GradingPool() as pool:
-        loop = Loop(
-            inputs,
-            rewards=Rewards(_rewards(inputs, pool), reward_weights(recipe)),
-            rows=rows,
-            args=inputs.trl_config(TrainingArguments, fields),
-        )
-        if sizes.checks and loop.accelerator.num_processes == 1 and loop.sampler.from_one_prefill:
-            loop.add_callback(StabilityChecks(loop, sizes.checks, rows))
+        loop = Loop(inputs, rewards=Rewards(_rewards(inputs, pool), reward_weights(recipe)), rows=rows)
+        if sizes.checks and loop.processes.count == 1:
+            loop.watchers.append(StabilityChecks(loop, sizes.checks, rows))
         try:
             yield loop
         finally:

@@ -13,35 +13,35 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.sets import find_set
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.processes import Processes, launched
-from atrl_bench.engines.stop import Stopped, heard
+from atrl_bench.engines.stop import heard
 from atrl_bench.errors import MissingDataError
-from atrl_bench.models.attention import attention_of, joins_vision_windows, prefer_flash_attention
+from atrl_bench.models.attention import attention_of, joins_vision_windows
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref, require_images
 from atrl_bench.profiles import Profile
 from atrl_bench.results.files import write_atomically
 from atrl_bench.training.data import TrainingData, load_training_data
-from atrl_bench.training.parts import freeze
-from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe
+from atrl_bench.training.metrics import MetricsFile, summarise
+from atrl_bench.training.recipe import Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import VERL_VERSION, uses_verl
 from atrl_bench.training.run_spec import run_spec
-from atrl_bench.training.sharding import reads_weights, reserve_weights
 from atrl_bench.training.trackers import Trackers, reporting, run_name
-from atrl_bench.training.trainer_inputs import TrainerInputs
 from atrl_bench.training.verl import require_verl_form, trained_by_verl, verl_python
 
 if TYPE_CHECKING:
-    from atrl_bench.training.resumable import Resumable
+    from atrl_bench.training.trainer import Trainer, TrainerInputs
 
 NO_TRACKERS = Trackers()
+METRICS = "metrics.jsonl"
 SUMMARY_ROLLOUTS = 5  # first and last values of a summary are means over this many rollouts
 
 
@@ -78,6 +78,8 @@ def train(
     is taken from there. verl is told to spread over `gpus`. SIGTERM or SIGUSR1 has it save after the running update and
     raise `Stopped`.
     """
+    from atrl_bench.training.checkpoints import last_checkpoint, step_of  # and with it torch
+
     processes = launched()  # and with it the process group, before any weights are read
     if spec is None and processes.is_main:
         spec = run_spec(
@@ -96,10 +98,13 @@ def train(
             if isinstance(recipe, RolloutRecipe) and uses_verl(recipe, profile):
                 return _trained_by_verl(folder, recipe, profile, str(base_model), data_dir, seed, gpus, started)
             with build_trainer(load_inputs(folder, recipe, profile, str(base_model), data_dir, seed)) as trainer:
-                checkpoint = _shared_checkpoint(folder / "resume", trainer)
-                name = run_name(recipe, seed, folder.name)
-                with reporting(trainer, trackers, name, first_step=_step_of(checkpoint)):
-                    return _trained(trainer, folder, checkpoint, started, on_progress)
+                name = processes.agree(last.name if (last := last_checkpoint(folder / "resume")) else None)
+                checkpoint = trainer.checkpoints.folder / name if name else None
+                called = run_name(recipe, seed, folder.name)
+                with reporting(trackers if processes.is_main else NO_TRACKERS, called, step_of(checkpoint)) as report:
+                    metrics = MetricsFile(folder / METRICS, trainer.updates_per_rollout, first_step=step_of(checkpoint))
+                    trainer.listeners += [metrics.write, report]
+                    return _trained(trainer, folder, checkpoint, started - metrics.seconds_before, on_progress)
 
 
 def _trained_by_verl(
@@ -128,70 +133,43 @@ def _data(recipe: Recipe, data_dir: Path | None) -> TrainingData:
 
 
 def _trained(
-    trainer: Resumable,
+    trainer: Trainer,
     folder: Path,
     checkpoint: Path | None,
-    started: float,
+    began: float,
     on_progress: Callable[[int, int], None] | None,
 ) -> TrainingResult:
-    from atrl_bench.training.metrics import MetricsFile, ProgressCallback
-    from atrl_bench.training.resumable import SaveAndStop
-
-    processes = launched()
-    metrics = MetricsFile(folder / "metrics.jsonl", trainer.updates_per_rollout, first_step=_step_of(checkpoint))
-    trainer.add_callback(metrics)
-    if on_progress is not None:
-        trainer.add_callback(ProgressCallback(trainer.updates_per_rollout, on_progress))
-    if checkpoint is not None and _step_of(checkpoint) >= trainer.args.max_steps:
-        trainer._load_from_checkpoint(str(checkpoint))  # all is trained; resuming would take one more step
-    else:
-        with heard() as request:
-            trainer.add_callback(SaveAndStop(request))
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        if trainer.state.global_step < trainer.args.max_steps:
-            raise Stopped
+    """The result of the steps that are left; `began` is when a run without a break would have."""
+    processes, size = launched(), trainer.updates_per_rollout
+    if on_progress is not None and processes.is_main:
+        tell, rollouts = on_progress, trainer.num_updates // size
+        trainer.watchers.append(lambda: None if trainer.step % size else tell(trainer.rollout, rollouts))
+    if checkpoint is not None:
+        trainer.resume(checkpoint)
+    with heard() as request:
+        trainer.train(request)
     _save_model(trainer, folder)
-    if processes.is_main:
-        seconds = metrics.seconds_before + time.monotonic() - started
-        return processes.agree(_completed(folder, seconds, trainer))
-    result: TrainingResult = processes.agree(None)  # type: ignore[assignment]
-    return result
+    result = _completed(folder, time.monotonic() - began, trainer) if processes.is_main else None
+    return cast("TrainingResult", processes.agree(result))
 
 
-def _completed(folder: Path, seconds: float, trainer: Resumable) -> TrainingResult:
-    from atrl_bench.training.metrics import summarise
-
-    summary = summarise(folder / "metrics.jsonl", SUMMARY_ROLLOUTS)
+def _completed(folder: Path, seconds: float, trainer: Trainer) -> TrainingResult:
+    summary = summarise(folder / METRICS, SUMMARY_ROLLOUTS)
     result = TrainingResult(folder, find_model(folder).digest, seconds, summary)
     _write_done(folder, result, _facts(trainer))
     shutil.rmtree(folder / "resume", ignore_errors=True)
     return result
 
 
-def _shared_checkpoint(resume: Path, trainer: Resumable) -> Path | None:
-    """The resume checkpoint of the run, which every process finds in its own folder; None for a new run.
-
-    Weights that devices share are read by the main process and sent on by their trainer.
-    """
-    processes, last = launched(), _last_checkpoint(resume)
-    name = processes.agree(last.name if last else None)
-    if name is None:
-        return None
-    processes.send(
-        resume / name, left_empty=lambda file: trainer.is_sharded and file.endswith((".bin", ".safetensors"))
-    )
-    return resume / name
-
-
 def load_inputs(
     folder: Path, recipe: Recipe, profile: Profile, base_model: str, data_dir: Path | None, seed: int
 ) -> TrainerInputs[Any]:
     """What a trainer is built from: the base model, its processor, and the data at the recipe's sizes."""
-    import torch
-    from transformers import AutoModelForImageTextToText, AutoProcessor
+    from transformers import AutoProcessor
     from transformers.utils import logging
 
-    from atrl_bench.models.mrope import put_words_after_videos
+    from atrl_bench.training.policy import load_policy
+    from atrl_bench.training.trainer import TrainerInputs
 
     data = _data(recipe, data_dir)  # before the model: what is wrong with it is said in seconds
     sizes, base = recipe.sizes(profile), find_model(base_model, download=True).folder
@@ -199,41 +177,28 @@ def load_inputs(
     try:
         require_images(base, base_model)
         processor = AutoProcessor.from_pretrained(base, padding_side="left")
-        # Full training keeps float32 weights under bfloat16 compute: steps of 1e-6 would vanish in bfloat16.
-        dtype = getattr(torch, sizes.dtype) if recipe.finetuning == "lora" else torch.float32
-        # Pairs are sampled by every process with a whole model, before it is sharded.
-        is_sampled_first = isinstance(recipe, PreferenceRecipe) and recipe.pairs is not None
-        device_map = None if is_sampled_first or reads_weights(launched()) else "meta"
-        model = AutoModelForImageTextToText.from_pretrained(base, dtype=dtype, device_map=device_map)
-        if device_map is not None:
-            reserve_weights(model)
+        model = load_policy(base, recipe, profile, seed)
     except OSError as error:
         raise MissingDataError(
             f"Model {base_model} could not be loaded.",
             why=str(error).splitlines()[0],
             next_step="give a folder with a checkpoint, or a hub id this machine can reach",
         ) from None
-    freeze(model, recipe.freeze)
-    put_words_after_videos(model)
-    prefer_flash_attention(model, sizes.dtype)
+    model.config.get_text_config().pad_token_id = processor.tokenizer.pad_token_id
+    model.generation_config.pad_token_id = processor.tokenizer.pad_token_id
     limit_pixels(processor, sizes.min_pixels, sizes.max_pixels, sizes.video_max_pixels)
     data = data.seen_at(sizes).without_long_prompts(processor, sizes.max_prompt_tokens)
     return TrainerInputs(recipe, profile, folder / "resume", model, processor, data, seed)
 
 
-@contextlib.contextmanager
-def build_trainer(inputs: TrainerInputs[Any]) -> Iterator[Resumable]:
-    from transformers import PrinterCallback
-
-    from atrl_bench.training import preferences, rollouts, supervised  # and with them TRL
+def build_trainer(inputs: TrainerInputs[Any]) -> AbstractContextManager[Trainer]:
+    from atrl_bench.training import preferences, rollouts, supervised
 
     methods: dict[str, Any] = {"rollouts": rollouts, "supervised": supervised, "preferences": preferences}
-    with methods[inputs.recipe.method].build(inputs) as trainer:
-        trainer.remove_callback(PrinterCallback)
-        yield trainer
+    return cast("AbstractContextManager[Trainer]", methods[inputs.recipe.method].build(inputs))
 
 
-def _facts(trainer: Resumable) -> dict[str, Any]:
+def _facts(trainer: Trainer) -> dict[str, Any]:
     data, attention = trainer.data, dict[str, Any](implementation=attention_of(trainer.model))
     if joins_vision_windows(trainer.model):
         attention["vision"] = "all windows at once, torch's varlen_attn"
@@ -261,15 +226,6 @@ def _finished(folder: Path) -> TrainingResult | None:
     return TrainingResult(folder, content["digest"], content["seconds"], content["summary"])
 
 
-def _last_checkpoint(resume: Path) -> Path | None:
-    checkpoints = [path for path in resume.glob("checkpoint-*") if (path / "trainer_state.json").is_file()]
-    return max(checkpoints, key=_step_of, default=None)
-
-
-def _step_of(checkpoint: Path | None) -> int:
-    return int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0
-
-
 @contextlib.contextmanager
 def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
     """Hold the run folder: a second process on the same run waits here, and the lock of a killed one is gone."""
@@ -285,40 +241,40 @@ def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
 # The model in its folder: whole, merged, and with the same bytes for the same weights ---------------------------------
 
 
-def _save_model(trainer: Resumable, folder: Path) -> None:
+def _save_model(trainer: Trainer, folder: Path) -> None:
     """Write the model under another name in its run folder, then move it there file by file."""
+    from atrl_bench.training.sharding import gathered_weights, shards_models
+
     trainer.release()
-    _forget_batches(trainer.processing_class)
-    temporary = folder / "unfinished"
-    if trainer.accelerator.is_main_process:
+    # Of processes that share a model all gather the weights together; what follows is the main one's alone.
+    state = gathered_weights(trainer.model) if shards_models() else None
+    if trainer.processes.is_main:
+        temporary = folder / "unfinished"
         shutil.rmtree(temporary, ignore_errors=True)
-    # The weights of all processes, gathered by all together; what follows is the main one's alone.
-    state = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_sharded else None
-    if trainer.accelerator.is_main_process:
+        _forget_batches(trainer.processor)
         _write_model(trainer, temporary, state)
-        (temporary / "training_args.bin").unlink(missing_ok=True)
         _forget_loading(temporary / "tokenizer_config.json")
         for path in sorted(temporary.iterdir()):
             if path.is_dir():
                 shutil.rmtree(folder / path.name, ignore_errors=True)
             os.replace(path, folder / path.name)
         temporary.rmdir()
-    trainer.accelerator.wait_for_everyone()
+    trainer.processes.meet("writing the model")
 
 
-def _write_model(trainer: Resumable, folder: Path, state: dict[str, Any] | None) -> None:
+def _write_model(trainer: Trainer, folder: Path, state: dict[str, Any] | None) -> None:
     """Write the model and its processor; `state` has the weights of one that is sharded."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
+    model = trainer.model
     if not hasattr(model, "merge_and_unload"):
         if state is not None:  # a weight with two names has become two, of which a file has one
             state = {name: value for name, value in state.items() if name not in model.all_tied_weights_keys}
-        trainer._save(str(folder), state_dict=state)
-        return
-    model.save_pretrained(folder / "adapter", state_dict=state)
-    if state is not None:
-        model = _reloaded(model, folder / "adapter")
-    model.merge_and_unload().save_pretrained(folder)
-    trainer.processing_class.save_pretrained(folder)
+        model.save_pretrained(folder, state_dict=state)
+    else:
+        model.save_pretrained(folder / "adapter", state_dict=state)
+        if state is not None:
+            model = _reloaded(model, folder / "adapter")
+        model.merge_and_unload().save_pretrained(folder)
+    trainer.processor.save_pretrained(folder)
 
 
 def _reloaded(model: Any, adapter: Path) -> Any:

@@ -13,9 +13,9 @@ from atrl_bench.training.rewards.registry import own_rewards, short_names
 from atrl_bench.training.rollout_engine import engine_spec
 
 # Part of every run's key: raise it when the same recipe would give other weights.
-TRAINING_VERSION = 1
+TRAINING_VERSION = 2
 YOUNGER = ("losses", "advantages", "freeze", "lora_targets", "template", "system")
-CHANGES_NOTHING = ("checks",)  # sizes that no weight depends on: whether a run was looked at
+CHANGES_NOTHING = ("checks", "save_every_rollouts")  # sizes that no weight depends on
 
 
 def run_spec(

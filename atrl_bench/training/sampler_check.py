@@ -16,9 +16,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from accelerate.utils import gather_object
 from torch import Tensor
 
+from atrl_bench.engines.processes import launched
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.profiles import Rollouts
 from atrl_bench.training.losses import sampler_correction
@@ -93,7 +93,7 @@ def require_same_policy(
     sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor, dtype: str, most: float | None, rollout: int
 ) -> None:
     """Raise, on all processes, unless a rollout's log-probabilities differ by rounding, or by `most`, on average."""
-    means, largest = zip(*gather_object([differences(sampled_BT, scored_BT, mask_BT)]), strict=True)
+    means, largest = zip(*launched().gather([differences(sampled_BT, scored_BT, mask_BT)]), strict=True)
     mean, limit = math.fsum(means) / len(means), MAX_DIFFERENCE[dtype] if most is None else most
     if mean <= limit:
         return

@@ -1,127 +1,90 @@
-"""How a model is divided where devices share it.
+"""How a model is divided where processes share it: by FSDP2, the same on CPUs and GPUs.
 
-FSDP gathers a unit's weights on all devices together, each time the unit is called. accelerate makes a unit of every
-layer, those of the vision tower too; but a pass over images and videos goes through the tower twice and one over either
-of them once, so that devices would wait for each other for ever. Here the layers of the text are units, and the tower
-belongs to the rest of the model, which is gathered once a pass: 2.7 GB of the 7B model in float32.
+FSDP gathers a unit's weights on all processes together each time the unit is called, and frees them after. The layers
+of the text are units. The vision tower belongs to the rest of the model, which is gathered once a pass: a pass over
+images and videos goes through the tower twice and one over either of them once, so that processes would wait for each
+other for ever. It is 1.4 GB of the 7B model in bfloat16.
 
-Weights, sums of gradients and log-probabilities are float32 whatever a pass computes in, and gradients are shared out
-after each pass, so that no device ever holds all of them.
+Weights, sums of gradients and log-probabilities are float32 whatever a pass computes in. Gradients are summed, and
+shared out after each pass: no process ever holds all of them.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.engines.processes import Processes
-from atrl_bench.errors import InvalidFileError
-from atrl_bench.training.data import TrainingData
+import torch
+from accelerate import init_empty_weights
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers.distributed import DistributedConfig
 
-# What accelerate's launcher says of a sharded model, and of one reader a machine.
-SHARED, READ_ONCE = "ACCELERATE_USE_FSDP", "FSDP_CPU_RAM_EFFICIENT_LOADING"
+from atrl_bench.engines.processes import launched
+from atrl_bench.errors import InvalidFileError
+
+SHARED = "ACCELERATE_USE_FSDP"  # what accelerate's launcher says of a model that processes share
 
 
 def shards_models() -> bool:
-    """Whether accelerate's launcher has said that devices share a model by FSDP."""
-    return _is_set(SHARED)
-
-
-def share(trainer: Any, data: TrainingData) -> None:
-    """Have a trainer's model sharded as this module says; refuse data whose passes would wait for one another."""
-    if trainer.is_fsdp_enabled:
-        model, plugin = trainer.model, trainer.accelerator.state.fsdp_plugin
-        text, every = layers_of_text(model), list(model._no_split_modules or ())
-        if plugin.transformer_cls_names_to_wrap is None and text:
-            plugin.transformer_cls_names_to_wrap = text
-        elif not set(plugin.transformer_cls_names_to_wrap or every) <= set(text):
-            refuse_mixed_media(data)
-        if trainer.args.bf16:
-            plugin.mixed_precision_policy = _computes_in("bfloat16")
-        # Without it each device keeps the whole model's gradient until the last pass of an update.
-        trainer.accelerator.gradient_state.plugin_kwargs["sync_each_batch"] = True
-    elif trainer.is_deepspeed_enabled:
+    """Whether accelerate's launcher has said that processes share a model by FSDP."""
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() in ("1", "true"):
         raise InvalidFileError(
             "DeepSpeed does not train here.",
             why="A model that devices share is divided by FSDP2 alone: one way, which is tested.",
             next_step="accelerate launch --config_file recipes/launch/fsdp2.yaml, or leave accelerate's own file out",
         )
+    return launched().count > 1 and os.environ.get(SHARED, "").lower() in ("1", "true")
 
 
-def sharded_reference(folder: Path | str, dtype: str, device: Any) -> Any:
-    """The base model in `folder`, frozen, in units of one layer; each process reads its own rows of the weights.
+def device() -> torch.device:
+    """The one of this process."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
-    TRL would have every process load all of it, spread it over all devices, and gather it as a single unit.
+
+def load_model(
+    folder: Path | str,
+    weights: torch.dtype,
+    computes_in: torch.dtype,
+    prepare: Callable[[Any], Any] = lambda model: model,
+) -> Any:
+    """The model in `folder` on this process's device: whole, or its part of each weight, which alone it reads.
+
+    `prepare` gives it what it needs before it is divided, such as adapters.
     """
-    import torch
-    from accelerate import init_empty_weights
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-    from transformers import AutoConfig, AutoModelForImageTextToText
-    from transformers.distributed import DistributedConfig
-
-    weights, count = getattr(torch, dtype), torch.distributed.get_world_size()
-    with init_empty_weights(include_buffers=False):
-        model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder), dtype=weights)
-    model.tie_weights()  # before it is sharded: FSDP keeps one copy of a tied weight where it sees that it is one
-    layers = layers_of_text(model)
-    units = [name for name, module in model.named_modules() if type(module).__name__ in layers]
-    options: dict[str, Any] = {"mesh": init_device_mesh(torch.device(device).type, (count,))}
-    if dtype != "float32":
-        options["mp_policy"] = _computes_in(dtype)
-    for name in units:
-        fully_shard(model.get_submodule(name), **options)
-    fully_shard(model, **options)
+    if not shards_models():
+        return prepare(AutoModelForImageTextToText.from_pretrained(folder, dtype=weights)).to(device())
+    with init_empty_weights(include_buffers=False):  # rotary frequencies are in no checkpoint
+        base = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder), dtype=weights)
+    base.tie_weights()  # before it is divided: FSDP keeps one copy of a tied weight where it sees that it is one
+    units = [name for name, module in base.named_modules() if type(module).__name__ in layers_of_text(base)]
+    model = prepare(base)
+    draw_adapters(model)
+    fully_sharded(model, [base.get_submodule(name) for name in units], computes_in)
+    # transformers' own sharded model has a tied weight twice, of which an optimiser moves one: it only reads here.
     plan = {re.sub(r"\.\d+$", ".*", name): "free_full_weight" for name in units}
-    read = AutoModelForImageTextToText.from_pretrained(
-        folder, dtype=weights, distributed_config=DistributedConfig(fsdp_size=count, fsdp_plan=plan)
+    config = DistributedConfig(fsdp_size=launched().count, fsdp_plan=plan)
+    read = AutoModelForImageTextToText.from_pretrained(folder, dtype=weights, distributed_config=config)
+    shards = read.state_dict()
+    names = {name: name.replace(".base_layer.", ".") for name in base.state_dict()}  # PEFT has put its layers around
+    base.load_state_dict(
+        {own: shards[name] for own, name in names.items() if name in shards}, strict=False, assign=True
     )
-    model.load_state_dict(read.state_dict(), assign=True)
-    model.tie_weights()
-    return model.requires_grad_(False).to(device).eval()
-
-
-def put_away(model: Any) -> None:
-    """Free what a pass without gradients leaves gathered: the weights that belong to no layer."""
-    if hasattr(model, "reshard"):  # of FSDP2's modules alone
-        model.reshard()
-
-
-def _computes_in(dtype: str) -> Any:
-    """accelerate's own policy has sums of gradients and what a model returns in this type, too: log-probabilities."""
-    import torch
-    from torch.distributed.fsdp import MixedPrecisionPolicy
-
-    return MixedPrecisionPolicy(param_dtype=getattr(torch, dtype), reduce_dtype=torch.float32)
-
-
-def reads_weights(processes: Processes) -> bool:
-    """Whether this process reads a model that devices share, and does not get its part from another one.
-
-    One process of each machine reads it, if accelerate was told so; that transformers leaves it at that by itself is no
-    longer true (5.23 reads it in all).
-    """
-    return not (shards_models() and _is_set(READ_ONCE)) or processes.local_index == 0
-
-
-def _is_set(name: str) -> bool:
-    return os.environ.get(name, "").lower() in ("1", "true")
-
-
-def reserve_weights(model: Any) -> None:
-    """Give a model without weights tensors that nobody has written to, which take no memory.
-
-    accelerate tells the weights of an optimiser apart by their addresses, which those without any lack.
-    """
-    import torch
-
-    for module in model.modules():
-        for name, weight in module.named_parameters(recurse=False):
-            empty = torch.empty_like(weight, device="cpu")
-            setattr(module, name, torch.nn.Parameter(empty, requires_grad=weight.requires_grad))
-    model.tie_weights()
+    base.tie_weights()
+    base.generation_config = read.generation_config
+    base._weight_conversions = read._weight_conversions  # how transformers writes the names of a file that it read
+    if missing := [name for name, weight in model.named_parameters() if weight.is_meta]:
+        raise InvalidFileError(
+            f"{folder} has no weights {', '.join(missing[:3])}.", next_step="give a whole checkpoint"
+        )
+    return model.to(device())
 
 
 def layers_of_text(model: Any) -> list[str]:
@@ -130,11 +93,97 @@ def layers_of_text(model: Any) -> list[str]:
     return [name for name in model._no_split_modules or () if name in inside]
 
 
-def refuse_mixed_media(data: TrainingData) -> None:
-    with_videos = sum(bool(problem.videos) for problem in data.problems)
-    if 0 < with_videos < len(data.problems):
-        raise InvalidFileError(
-            f"A model sharded in this way cannot be trained on {data.name}, which mixes images and videos.",
-            why="Devices would gather the layers of its vision tower in different numbers, and wait for ever.",
-            next_step="use FSDP without naming the layers to wrap, or train on images or on videos alone",
-        )
+def draw_adapters(model: Any) -> None:
+    """Give LoRA's factors that were made without memory the numbers that they would have been made with."""
+    for module in model.modules():
+        if hasattr(module, "reset_lora_parameters"):
+            for factors in (module.lora_A, module.lora_B):
+                for factor in factors.values():
+                    factor.to_empty(device="cpu").reset_parameters()
+            for name in module.lora_A:
+                module.reset_lora_parameters(name, init_lora_weights=True)
+
+
+def fully_sharded(model: Any, units: Sequence[nn.Module], computes_in: torch.dtype) -> None:
+    """Divide these modules, and what is left as the root, over all processes."""
+    mesh = init_device_mesh(device().type, (launched().count,))
+    low: dict[str, Any] = {"param_dtype": computes_in, "reduce_dtype": torch.float32}
+    low = {} if computes_in == torch.float32 else low
+    for unit in units:
+        fully_shard(unit, mesh=mesh, mp_policy=MixedPrecisionPolicy(**low))
+    # The seconds of a video are among the inputs, and bfloat16 would move its frames.
+    fully_shard(model, mesh=mesh, mp_policy=MixedPrecisionPolicy(**low, cast_forward_inputs=False))
+    for module in _units(model):
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)
+
+
+@contextmanager
+def whole(model: Any) -> Iterator[Any]:
+    """Have all weights gathered inside the block: processes may call the model as often as they like, each by itself.
+
+    That is what sampling does, token by token and until its own last response ends.
+    """
+    units, was_training = _units(model), model.training
+    model.eval()  # layers keep keys and values, which they do not where they compute activations again
+    with torch.no_grad():
+        for unit in units:
+            unit.set_reshard_after_forward(False, recurse=False)
+            unit.unshard()
+    try:
+        yield model
+    finally:
+        for unit in units:
+            unit.reshard()
+            unit.set_reshard_after_forward(unit is not model, recurse=False)
+        model.train(was_training)
+
+
+def put_away(model: Any) -> None:
+    """Free what a pass without gradients leaves gathered: the weights that belong to no layer."""
+    if isinstance(model, FSDPModule):
+        model.reshard()
+
+
+def reached_all(loss: Tensor, model: nn.Module) -> Tensor:
+    """The loss with a gradient of zero for what this pass did not reach, the vision tower where it saw nothing.
+
+    Processes sum the gradients of the root together: all have to have the same ones.
+    """
+    if not isinstance(model, FSDPModule):
+        return loss
+    in_units = {weight for unit in _units(model) if unit is not model for weight in unit.parameters()}
+    rest = [weight for weight in model.parameters() if weight.requires_grad and weight not in in_units]
+    return loss + 0.0 * sum(weight.flatten()[0].float() for weight in rest)
+
+
+def sum_gradients(weights: Sequence[Tensor]) -> None:
+    """Add up what all processes have found, where each has the whole model. FSDP has done it after each pass."""
+    processes = launched()
+    if processes.count == 1 or isinstance(weights[0], DTensor):
+        return
+    reached = processes.total(torch.tensor([float(weight.grad is not None) for weight in weights], device=device()))
+    for weight, count in zip(weights, reached.tolist(), strict=True):
+        if count:  # nobody moves a weight that no response has reached
+            weight.grad = processes.total(torch.zeros_like(weight) if weight.grad is None else weight.grad)
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def gathered_weights(model: nn.Module) -> dict[str, Tensor] | None:
+    """All weights by their names, in the memory of the main process's machine; None on the other processes.
+
+    They are gathered one at a time: no device ever holds them all.
+    """
+    is_main, found = launched().is_main, dict[str, Tensor]()
+    for name, value in model.state_dict().items():
+        whole_value = gathered(value)
+        if is_main:
+            found[name] = whole_value.cpu()
+    return found if is_main else None
+
+
+def _units(model: nn.Module) -> list[Any]:
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]

@@ -42,11 +42,14 @@ _OTHERS = frozenset({"input_ids", "attention_mask", "mm_token_type_ids", "labels
 _KNOWN = _OTHERS | {name for pixels, grid, more in KINDS.values() for name in (pixels, grid, *more)}
 
 
-def why_not(model: Any, *, is_sharded: bool) -> str | None:
+def unwrapped(model: Any) -> Any:
+    """The model itself, without what PEFT has put around it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def why_not(model: Any) -> str | None:
     """Why prompts cannot be shared in this model, which is not wrapped; None where they can."""
     config = model.config
-    if is_sharded:
-        return "the weights are sharded"
     if config.model_type not in FAMILIES:
         return f"not written for {config.model_type}"
     if set(config.get_text_config().layer_types) != {"full_attention"}:
@@ -197,42 +200,14 @@ def _attend(
 AttentionInterface.register(NAME, _attend)
 
 
-def recompute(model: Any, options: Mapping[str, Any] | None) -> None:
-    """Have the layers of a model compute their activations again in a backward pass, with options of torch's."""
+def recompute(model: Any) -> None:
+    """Have the layers of a model compute activations again in a backward pass, with the prompts of the first time.
+
+    They do so while it trains, and keep keys and values while it does not.
+    """
     # transformers renamed it.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable(dict(options) if options else None)
-
-
-@contextmanager
-def without_recomputing(model: Any, options: Mapping[str, Any] | None) -> Iterator[None]:
-    """Have layers keep no activations and recompute none inside the block, where they would leave keys and values out.
-
-    `options` are those with which they recompute outside.
-    """
-    recomputes = any(getattr(layer, "gradient_checkpointing", False) for layer in model.modules())
-    if recomputes:
-        model.gradient_checkpointing_disable()
-    try:
-        yield
-    finally:
-        if recomputes:
-            recompute(model, options)
-
-
-def keep_prompts(model: Any) -> None:
-    """Have layers that compute their activations again in a backward pass find the prompts of the first time then."""
-    if forgets_prompts(model):
-        recompute(model, {"use_reentrant": False, "context_fn": _contexts})
-
-
-def forgets_prompts(model: Any) -> bool:
-    """Whether some layer is computed again in a backward pass without the prompts of the first time."""
-    return any(
-        getattr(getattr(layer, "_gradient_checkpointing_func", None), "keywords", {}).get("context_fn") is not _contexts
-        for layer in model.modules()
-        if getattr(layer, "gradient_checkpointing", False)
-    )
+    enable({"use_reentrant": False, "context_fn": _contexts})
 
 
 def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
@@ -244,7 +219,7 @@ def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[No
 class SharedPrompts:
     """A model as it is called to score a batch, which reads each distinct prompt of the batch once.
 
-    `base` is the model itself, `model` what is called: the same, or with wrappers of PEFT and accelerate around it.
+    `base` is the model itself, `model` what is called: the same, or with PEFT's around it.
     The last `num_tokens` positions of each row are its response. What the prompts show is in the call, or beside it in
     `visuals_B`. A batch that shares nothing goes through as it is.
     """

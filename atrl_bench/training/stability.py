@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.func import functional_call
-from transformers import TrainerCallback
 
 from atrl_bench.credit.anchors import tokens_of_parts
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.training.group_sampling import prompt_inputs, sample_groups
 from atrl_bench.training.multimodal import PromptBatch, joined_visuals, with_media
 from atrl_bench.training.order import further_problems
+from atrl_bench.training.sharding import whole
 
 if TYPE_CHECKING:
     from atrl_bench.training.loop import Loop
@@ -35,25 +35,23 @@ UNREADABLE = "grading/unparseable"  # what the reward calls the share of respons
 REWARDED = ("perception", "reasoning")  # parts of a response that decide whether it is right
 
 
-class StabilityChecks(TrainerCallback):
+class StabilityChecks:
     """Looks at the policy so many times in a run, the last time at its end; notes `check/greedy` and others."""
 
     def __init__(self, loop: Loop, num_checks: int, trained_rows: Sequence[int]) -> None:
         self._loop, self._num_checks = loop, num_checks
         num_problems = len(loop.data.problems)
         self._rows = list(islice(further_problems(num_problems, trained_rows, loop.run_seed, 0), NUM_PROBLEMS))
-        model = loop.accelerator.unwrap_model(loop.model)
-        is_small = sum(weight.numel() for weight in model.parameters()) <= MAX_PARAMETERS
+        is_small = sum(weight.numel() for weight in loop.model.parameters()) <= MAX_PARAMETERS
         # Before any step, and before a resumed run reads its weights: this is the base. Its weights alone, since a copy
-        # of the model would still have the forward pass of the original, which accelerate has bound to it.
-        named = model.named_parameters() if is_small else ()
+        # of the model would still have the forward pass of the original, which its head has bound to it.
+        named = loop.model.named_parameters() if is_small else ()
         self._base_weights = {name: weight.detach().clone() for name, weight in named}
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        parts = [
-            step * self._num_checks // max(1, state.max_steps) for step in (state.global_step - 1, state.global_step)
-        ]
-        if parts[0] < parts[1]:
+    def __call__(self) -> None:
+        loop = self._loop
+        before, now = (step * self._num_checks // loop.num_updates for step in (loop.step - 1, loop.step))
+        if before < now:
             with self._loop.clock.phase("checks"):
                 self._check()
 
@@ -62,22 +60,18 @@ class StabilityChecks(TrainerCallback):
         examples = [loop.data.example(row, loop.run_seed) for row in self._rows]
         messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
         prompts = loop.read(messages, [f"check:{row}" for row in self._rows])
-        model = loop.accelerator.unwrap_model(loop.model)
-        was_training = model.training
-        model.eval()
-        with torch.no_grad(), loop.accelerator.autocast():
+        with torch.no_grad(), whole(loop.model) as model, loop.passes.computing(loop.device):
             responses, _ = sample_groups(
                 model,
                 prompts,
                 loop.sizes.model_copy(update={"temperature": 0.0}),
                 group_size=1,
                 run_seed=loop.run_seed,
-                pad_id=loop.processing_class.tokenizer.pad_token_id,
+                pad_id=loop.processor.tokenizer.pad_token_id,
                 eos_ids=loop.eos_ids,
             )
             drifts = self._drifts(model, prompts, responses) if self._base_weights else []
-        model.train(was_training)
-        texts = loop.processing_class.batch_decode(responses, skip_special_tokens=True)
+        texts = loop.processor.batch_decode(responses, skip_special_tokens=True)
         completions = [[{"role": "assistant", "content": text}] for text in texts]
         columns = {name: [example[name] for example in examples] for name in examples[0] if name != "prompt"}
         shares: dict[str, float] = {}
@@ -102,7 +96,7 @@ class StabilityChecks(TrainerCallback):
 
     def _divergences(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> Iterator[Tensor]:
         """Yield the divergence of each token of each response, as many responses in a pass as the run scores in one."""
-        size = self._loop.args.per_device_train_batch_size
+        size = self._loop.at_once
         for start in range(0, len(responses), size):
             part = slice(start, start + size)
             inputs = _whole(prompts, responses, part, model.device)

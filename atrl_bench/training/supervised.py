@@ -4,7 +4,7 @@ The loss is the mean negative log-likelihood of the tokens of the response and o
 batch: the prompt and the places of images and videos have none. (The released code of Video-R1 trains on the prompt
 too and, for Qwen2.5-VL, on the places of its video.) Prompts are those of the rollouts, pixel for pixel.
 
-Shapes: B responses, S positions.
+Shapes: B responses, T response tokens.
 """
 
 from __future__ import annotations
@@ -15,22 +15,17 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from datasets import Dataset
 from torch import Tensor
-from trl import SFTConfig, SFTTrainer
-from trl.trainer.utils import pad
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.training.arguments import imitation_arguments, num_devices, num_rollouts
+from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, with_media
+from atrl_bench.training.losses import token_mean
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.problem import response_of
 from atrl_bench.training.recipe import SupervisedRecipe
-from atrl_bench.training.resumable import Resumable
-from atrl_bench.training.trainer_inputs import TrainerInputs
-
-IGNORED = -100  # the label of a token that is not imitated
+from atrl_bench.training.rollout import Rollout, SampledResponse, given_group
+from atrl_bench.training.trainer import Trainer, TrainerInputs
 
 
 def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_tokens: int) -> TrainingData:
@@ -55,58 +50,51 @@ def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_t
     return replace(data, problems=kept, left_out=data.left_out | {why: n for why, n in left_out.items() if n})
 
 
-class Imitation:
-    """Makes a batch of rows: prompts and responses padded on the left, with labels on the responses alone."""
+class Imitation(Trainer):
+    """Imitates the responses of a TrainingData, a batch of them in each update."""
 
-    def __init__(self, data: TrainingData, processor: Any, form: str, run_seed: int, dtype: torch.dtype) -> None:
-        self._data, self._processor, self._form = data, processor, form
-        self._run_seed, self._dtype = run_seed, dtype
+    def __init__(self, inputs: TrainerInputs[SupervisedRecipe], rows: Sequence[int]) -> None:
+        """`rows`: the examples of all updates, in order."""
+        self.rows, self.form = list(rows), inputs.recipe.response
+        self.per_update = inputs.recipe.sizes(inputs.profile).prompts_per_rollout
+        super().__init__(inputs, num_updates=len(rows) // self.per_update)
 
-    def __call__(self, rows: Sequence[dict[str, int]]) -> dict[str, Tensor]:
-        """The inputs of the model with `labels`: the response and its end, IGNORED everywhere else."""
-        tokenizer = self._processor.tokenizer
-        ids_B, labels_B, visuals_B = [], [], []
+    def updates(self, rollout: int) -> list[list[Rollout]]:
+        """The one update on a batch: of each process its share, in micro-batches."""
+        rows = self.rows[rollout * self.per_update :][: self.per_update]
+        own = rows[self.processes.index * len(rows) // self.processes.count :][: len(rows) // self.processes.count]
+        with self.clock.phase("batching"):
+            batches = [self.batch(own[start : start + self.at_once]) for start in range(0, len(own), self.at_once)]
+            num_tokens = self.processes.total(torch.stack([batch.mask_BT.sum() for batch in batches]).sum())
+            for batch in batches:
+                batch.counts_BT = token_mean(batch.mask_BT, num_tokens)
+        return [batches]
+
+    def batch(self, rows: Sequence[int]) -> Rollout:
+        """These examples, each with its response as if it had been sampled."""
+        tokenizer, responses = self.processor.tokenizer, []
         for row in rows:
-            example = self._data.example(row["row"], self._run_seed)
-            messages = with_media(example["prompt"], example["images"], example["videos"])
-            prompt_ids, visual = read_prompt(self._processor, messages, self._dtype)
-            response = response_of(example["process"], example["answer"], self._form)
-            response_ids = [*tokenizer(response)["input_ids"], tokenizer.eos_token_id]
-            ids_B.append(torch.tensor(prompt_ids + response_ids))
-            labels_B.append(torch.tensor([IGNORED] * len(prompt_ids) + response_ids))
-            visuals_B.append(visual)
-        input_ids_BS = pad(ids_B, padding_value=tokenizer.pad_token_id, padding_side="left")
-        types_BS = token_types(input_ids_BS, self._processor.image_token_id, self._processor.video_token_id)
-        return {
-            "input_ids": input_ids_BS,
-            "attention_mask": pad([torch.ones_like(ids) for ids in ids_B], padding_value=0, padding_side="left"),
-            "labels": pad(labels_B, padding_value=IGNORED, padding_side="left"),
-            "mm_token_type_ids": types_BS,
-            **joined_visuals(visuals_B, torch.device("cpu")),
-        }
+            example = self.data.example(row, self.run_seed)
+            response = response_of(example["process"], example["answer"], self.form)
+            group = given_group(self.processor, row, example, [response], self.model.dtype)
+            responses.append(SampledResponse(group, 0))
+        nothing_B = torch.zeros(len(rows), device=self.device)
+        return Rollout.of(responses, nothing_B, 0, tokenizer.pad_token_id)
 
-
-class ImitationTrainer(Resumable, SFTTrainer):
-    """TRL's SFTTrainer on rows of a TrainingData."""
-
-    def __init__(self, inputs: TrainerInputs[SupervisedRecipe], **trl: Any) -> None:
-        super().__init__(inputs, peft_config=inputs.peft_config, **trl)
-        # Qwen2.5-VL's own forward pass does not take the number of tokens; TRL's loss divides by it. Without it the
-        # loss would be a mean of the micro-batches' means, in which long responses count less.
-        self.model_accepts_loss_kwargs = True
+    def loss(self, batch: Rollout) -> Tensor:
+        """-sum_t log pi(y_t) over the response tokens of the update, divided by how many they are."""
+        scored = self.passes.train(self.model, batch)
+        assert scored.entropy_BT is not None
+        assert batch.counts_BT is not None
+        self.note("entropy", float((scored.entropy_BT.detach() * batch.mask_BT).sum() / batch.mask_BT.sum()))
+        return -(scored.logprob_BT * batch.counts_BT).sum()
 
 
 @contextlib.contextmanager
-def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[ImitationTrainer]:
+def build(inputs: TrainerInputs[SupervisedRecipe]) -> Iterator[Imitation]:
     recipe, profile = inputs.recipe, inputs.profile
     sizes = recipe.sizes(profile)
     data = with_responses(inputs.data, inputs.processor.tokenizer, recipe.response, sizes.max_response_tokens)
     batches = num_rollouts(recipe, profile, len(data.problems))
-    fields = imitation_arguments(recipe, profile, batches=batches, num_devices=num_devices(), seed=inputs.seed)
     rows = problem_order(len(data.problems), batches * sizes.prompts_per_rollout, inputs.seed)
-    yield ImitationTrainer(
-        replace(inputs, data=data),
-        args=inputs.trl_config(SFTConfig, fields),
-        train_dataset=Dataset.from_dict({"row": rows}),
-        data_collator=Imitation(data, inputs.processor, recipe.response, inputs.seed, inputs.model.dtype),
-    )
+    yield Imitation(replace(inputs, data=data), rows)

@@ -1,7 +1,6 @@
 """Experiment trackers: where a run's metrics go beside its own `metrics.jsonl`, if `--report-to` names any.
 
-transformers' own callbacks send what TRL logs, which is every metric here. This module says which project and which run
-they belong to: a run that is resumed goes on in the run that it began. Nothing of this is in a run's key.
+They are told every metric. A run that is resumed goes on in the run that it began. Nothing of this is in a run's key.
 """
 
 from __future__ import annotations
@@ -10,19 +9,16 @@ import contextlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.training.recipe import Recipe
 
-if TYPE_CHECKING:
-    from transformers import TrainerCallback
-
-    from atrl_bench.training.resumable import Resumable
-
+Report = Callable[[dict[str, Any]], None]  # of a line of metrics
+Tell = Callable[[dict[str, Any], int], None]  # of values and their step
 TRACKERS = ("trackio", "wandb", "tensorboard")  # each is the name of its package and of the extra that installs it
 
 
@@ -57,47 +53,56 @@ def run_name(recipe: Recipe, seed: int, key: str) -> str:
 
 
 @contextlib.contextmanager
-def reporting(trainer: Resumable, trackers: Trackers, name: str, *, first_step: int) -> Iterator[None]:
-    """Report what the trainer logs inside the block to the run of this name, on the main process alone.
+def reporting(trackers: Trackers, name: str, first_step: int) -> Iterator[Report]:
+    """Yield what takes a line of metrics and tells it to the run of this name.
 
     Trackers talk on the standard output, which is the command's own: what they say goes to the standard error.
     """
-    if not trackers.names or not trainer.is_world_process_zero():
-        yield
-        return
-    trainer.args.project, trainer.args.run_name = trackers.project, name
-    with contextlib.redirect_stdout(sys.stderr), contextlib.ExitStack() as stack:
-        for tracker in trackers.names:
-            trainer.add_callback(stack.enter_context(CALLBACKS[tracker](trackers, name, first_step)))
-        yield
+    with contextlib.ExitStack() as stack:
+        if trackers.names:
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        reports = [stack.enter_context(TRACKING[tracker](trackers, name, first_step)) for tracker in trackers.names]
+
+        def report(line: dict[str, Any]) -> None:
+            values = {f"train/{key}": value for key, value in line.items() if key != "step" and value is not None}
+            for tell in reports:
+                tell(values, line["step"])
+
+        yield report
 
 
 @contextlib.contextmanager
-def _trackio(trackers: Trackers, name: str, first_step: int) -> Iterator[TrainerCallback]:
-    from transformers.integrations import TrackioCallback
+def _trackio(trackers: Trackers, name: str, first_step: int) -> Iterator[Tell]:
+    import trackio
 
-    yield TrackioCallback()  # goes on in the run of that name, if there is one
+    trackio.init(project=trackers.project, name=name, resume="allow")  # goes on in the run of that name
+    yield lambda values, step: trackio.log(values | {"train/global_step": step})
+    trackio.finish()
 
 
 @contextlib.contextmanager
-def _wandb(trackers: Trackers, name: str, first_step: int) -> Iterator[TrainerCallback]:
+def _wandb(trackers: Trackers, name: str, first_step: int) -> Iterator[Tell]:
     import wandb
-    from transformers.integrations import WandbCallback
 
     key = name.rpartition("-")[2]
-    # Finished at the end, which the callback does not do: the next training of this process would go on in this run.
-    with wandb.init(project=trackers.project, name=name, id=key, resume="allow", dir=trackers.folder):
-        yield WandbCallback()
+    # Finished at the end: the next training of this process would go on in this run.
+    with wandb.init(project=trackers.project, name=name, id=key, resume="allow", dir=trackers.folder) as run:
+        run.define_metric("*", step_metric="train/global_step")
+        yield lambda values, step: run.log(values | {"train/global_step": step})
 
 
 @contextlib.contextmanager
-def _tensorboard(trackers: Trackers, name: str, first_step: int) -> Iterator[TrainerCallback]:
+def _tensorboard(trackers: Trackers, name: str, first_step: int) -> Iterator[Tell]:
     from torch.utils.tensorboard import SummaryWriter
-    from transformers.integrations import TensorBoardCallback
 
     # Steps after the checkpoint that a run resumes from are taken again; TensorBoard then forgets the first time.
     with SummaryWriter(str(trackers.folder / "tensorboard" / name), purge_step=first_step + 1) as writer:
-        yield TensorBoardCallback(writer)
+
+        def tell(values: dict[str, float], step: int) -> None:
+            for key, value in values.items():
+                writer.add_scalar(key, value, step)
+
+        yield tell
 
 
-CALLBACKS = {"trackio": _trackio, "wandb": _wandb, "tensorboard": _tensorboard}
+TRACKING = {"trackio": _trackio, "wandb": _wandb, "tensorboard": _tensorboard}

@@ -9,6 +9,7 @@ TRL brings the weights over and speaks with the server. What is done in its plac
    would have.
 4. Videos are handed over, with the moments of their frames.
 5. The engine gets the processor of this run, with its limits of pixels, and its compute type; it is ended.
+6. On a GPU it sleeps while the model trains.
 
 Shapes: P prompts, G responses each.
 """
@@ -24,6 +25,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from accelerate import Accelerator
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import ensure_master_addr_port
 
@@ -33,7 +36,7 @@ from atrl_bench.profiles import Rollouts, TrainingSizes
 from atrl_bench.training.multimodal import Media, PromptBatch
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.sampler_check import num_media_tokens, require_proper_end, require_same_prompt
-from atrl_bench.training.trainer_inputs import TrainerInputs
+from atrl_bench.training.trainer import TrainerInputs
 
 RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PREFILL_TOKENS = 4096  # in one step of the engine, as in TRL: more of them would take memory from the training
@@ -70,6 +73,7 @@ class VLLMSampler(VLLMGeneration):
         self._dtype, self._num_media, self._run_seed = sizes.dtype, dict(num_media), run_seed
         self.media_ids = [token_id for token_id in media_ids if token_id is not None]
         self.eos_ids, self._step = list(eos_ids), -1
+        sleeps = accelerator.device.type == "cuda" and settings.server is None  # while the model trains
         # The trainer scores the whole distribution, at its temperature: vLLM's own are those before any processing, or
         # after it. Both are meant where there is nothing to process.
         self.logprobs_mode = "raw_logprobs" if sizes.temperature == 1 else "processed_logprobs"
@@ -80,6 +84,7 @@ class VLLMSampler(VLLMGeneration):
             mode="server" if settings.server else "colocate",
             server_base_url=settings.server,
             gpu_memory_utilization=settings.gpu_memory_fraction,
+            enable_sleep_mode=sleeps,
             max_model_length=sizes.max_prompt_tokens + sizes.max_response_tokens,
             max_num_seqs=num_responses,
             temperature=sizes.temperature,
@@ -120,10 +125,12 @@ class VLLMSampler(VLLMGeneration):
                 limit_mm_per_prompt=self._num_media,
                 logprobs_mode=self.logprobs_mode,
                 distributed_executor_backend="external_launcher",
+                enable_sleep_mode=self.enable_sleep_mode,
                 use_tqdm_on_load=False,
                 seed=0,
                 **on_cpu,
             )
+        self.sleep()
         self.accelerator.wait_for_everyone()
 
     def _check_server(self, logprobs_mode: str) -> None:
@@ -161,12 +168,20 @@ class VLLMSampler(VLLMGeneration):
     # Weights ----------------------------------------------------------------------------------------------------------
 
     def load(self, step: int) -> None:
-        """Give vLLM the weights of the trainer's optimiser step, unless it has them."""
+        """Give vLLM the weights of the trainer's optimiser step, unless it has them; it wakes up."""
         if step == self._step:
             return
         self.sync_weights()
         self._drop_seen_images()
+        if self.enable_sleep_mode:
+            self.llm.wake_up(tags=["kv_cache"])
         self._step = step
+
+    def sleep(self) -> None:
+        """Give its memory to the training: weights, keys and values are dropped."""
+        if self.enable_sleep_mode:
+            self.llm.sleep(level=2)
+            self._step = -1
 
     def _drop_seen_images(self) -> None:
         if self.mode == "colocate":
@@ -215,15 +230,14 @@ class VLLMSampler(VLLMGeneration):
         return {"stop_token_ids": self.eos_ids, "logit_bias": dict.fromkeys(self.media_ids, NEVER)}
 
 
-def vllm_of(
-    inputs: TrainerInputs[RolloutRecipe], model: Any, accelerator: Any, eos_ids: Sequence[int]
-) -> VLLMSampler | None:
+def vllm_of(inputs: TrainerInputs[RolloutRecipe], eos_ids: Sequence[int]) -> VLLMSampler | None:
     """The engine of a run whose profile asks for one."""
-    settings, sizes, config = inputs.profile.rollouts, inputs.recipe.sizes(inputs.profile), model.config
+    settings, sizes, config = inputs.profile.rollouts, inputs.recipe.sizes(inputs.profile), inputs.model.config
     if settings.engine != "vllm":
         return None
+    accelerator = Accelerator(cpu=not torch.cuda.is_available())  # TRL asks it which processes there are
     return VLLMSampler(
-        model,
+        inputs.model,
         accelerator,
         inputs.processor,
         settings=settings,

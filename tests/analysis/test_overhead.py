@@ -90,15 +90,15 @@ def test_backward_and_graph_are_phases_of_their_own_and_the_rest_is_what_is_left
     def pass_by(seconds):
         time["now"] += seconds
 
-    accelerator = SimpleNamespace(backward=lambda loss: pass_by(3.0))
-    trainer = SimpleNamespace(accelerator=accelerator, credit=SimpleNamespace(graph_seconds=10.0), clock=None)
+    credit = SimpleNamespace(graph_seconds=10.0)
+    trainer = SimpleNamespace(backward=lambda loss: pass_by(3.0), credit=credit, clock=None)
     step = StepClock(trainer, clock)
     with clock.phase("forgotten"):
         pass_by(100.0)
     step.start()
     with trainer.clock.phase("forward_backward"):
         pass_by(2.0)
-        accelerator.backward("loss")
+        trainer.backward("loss")
     with trainer.clock.phase("credit"):
         pass_by(1.0)
         trainer.credit.graph_seconds += 0.75

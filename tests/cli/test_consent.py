@@ -134,17 +134,17 @@ def test_the_price_has_disk_downloads_and_the_conditions_to_accept(tmp_path, atr
     _, out, _ = atrl_bench("plan", "video", "--profile", "paper", "--json")
     left = json.loads(out)["left"]
     # Three trained 7B models in float32, and 32 bytes a parameter while one of them is trained.
-    assert left["disk_gb"] == pytest.approx((3 * 4 + 32) * 8.29, abs=0.1)
+    assert left["disk_gb"] == pytest.approx((3 * 4 + 24) * 8.29, abs=0.1)
     assert left["download_gb"] == 0  # no listing is kept here that says more
     assert left["conditions_to_accept"] == ["https://huggingface.co/datasets/lmms-lab/VideoMMMU"]
 
 
 def test_what_was_measured_on_a_gpu_replaces_the_assumed_rates(tmp_path, atrl_bench):
     (tmp_path / "runs" / "paper").mkdir(parents=True)
-    rates = {"hardware": "NVIDIA H100", "gather_bytes_per_second": 510e9, "training_flops": 4e14}
+    rates = {"hardware": "NVIDIA H100", "vllm_decoding": 4e13, "training_flops": 4e14}
     (tmp_path / "runs" / "paper" / "gpu_check.json").write_text(json.dumps({"rates": rates}))
     _, out, _ = atrl_bench("plan", "bias_correction", "--profile", "paper")
-    assert "2 of 9 rates measured on NVIDIA H100, the others assumed" in " ".join(out.split())
+    assert "2 of 7 rates measured on NVIDIA H100, the others assumed" in " ".join(out.split())
 
 
 def test_mini_is_the_default_where_there_are_gpus_too_and_one_line_says_what_paper_takes(atrl_bench, monkeypatch):

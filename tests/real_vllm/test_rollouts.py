@@ -34,7 +34,7 @@ def greedy(trainer):
     examples = [trainer.data.example(row, 0) for row in range(16)]
     messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
     prompts = trainer.read(messages, [str(row) for row in range(16)])
-    trainer.vllm.load(trainer.state.global_step)
+    trainer.vllm.load(trainer.step)
     trainer.vllm.temperature = 0.0
     by_vllm = [response.token_ids for response in trainer.vllm.sample(prompts, 1)]
     trainer.vllm.temperature = 1.0
@@ -60,7 +60,7 @@ def test_grpo_with_credit_trains_on_what_vllm_samples_from_the_policy_of_each_ro
     assert max(compared) < 1e-4
     after, by_transformers = greedy(trainer)
     assert after == by_transformers != by_vllm  # the updates have reached vLLM
-    lines = [line for line in trainer.state.log_history if "sampling/media_tokens" in line]
+    lines = [line for line in trainer.lines if "sampling/media_tokens" in line]
     assert [line["sampling/media_tokens"] for line in lines] == [4.0, 4.0]
 
 
@@ -125,7 +125,7 @@ def test_an_image_that_is_remembered_from_before_an_update_stops_the_run(make_tr
     trainer = make_trainer("grpo", overrides={"learning_rate": 1e-2, "prompts_per_rollout": 16})  # all 16, each time
     with pytest.raises(AtrlBenchError, match="in rollout 1 the log-probability"):
         trainer.train()
-    assert trainer.state.global_step == 2
+    assert trainer.step == 2
 
 
 def test_a_killed_run_samples_what_an_uninterrupted_one_does(

@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from atrl_bench.engines.processes import launched
 from atrl_bench.models.local import find_model
 from atrl_bench.profiles import load_profile
-from atrl_bench.training import resumable
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import train
 
@@ -23,14 +22,15 @@ GRADIENTS: list[torch.Tensor] = []
 
 
 def remember_gradients():
-    step = resumable._SkipNonFinite.on_pre_optimizer_step
+    step = torch.optim.AdamW.step
 
     def remembered(self, *arguments, **options):
-        weights = self._trainer.model.parameters()
-        GRADIENTS.append(torch.cat([w.grad.flatten() for w in weights if w.grad is not None]).clone())
-        step(self, *arguments, **options)
+        weights = [weight for group in self.param_groups for weight in group["params"]]
+        if len(weights) > 10:  # the policy's, and not a critic's
+            GRADIENTS.append(torch.cat([w.grad.flatten() for w in weights if w.grad is not None]).clone())
+        return step(self, *arguments, **options)
 
-    resumable._SkipNonFinite.on_pre_optimizer_step = remembered
+    torch.optim.AdamW.step = remembered
 
 
 if __name__ == "__main__":

@@ -1,34 +1,33 @@
-"""One of several processes of a training, for tests that launch it; each writes down what it drew and sampled.
+"""One of several processes of a training, for tests that launch it; each writes down what it drew, held and computed.
 
-"apart": each process has the model, and every answer is wrong, so that DAPO goes on drawing. "shared": FSDP2 shards it.
-accelerate does that on accelerators alone, so it is told that the CPU is one; everything after that is its own.
+"apart": each process has the model, and every answer is wrong, so that DAPO draws on. "shared": FSDP2 divides it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
-import accelerate.state
 import torch
-from accelerate.utils import DistributedType
 from conftest import CoinPool  # the folder of a program is the first place where Python looks
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
+from transformers import AutoModelForImageTextToText
 
+from atrl_bench.engines.stop import Stopped
 from atrl_bench.profiles import Profile
-from atrl_bench.training import rollouts, sampler
+from atrl_bench.training import rollouts
 from atrl_bench.training.loop import Loop
 from atrl_bench.training.passes import Passes
+from atrl_bench.training.policy import trainable
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import train
-
-MOST_AT_ONCE = 3  # responses of a shared model
+from atrl_bench.training.sharding import gathered
 
 
 def units_of(model):
@@ -56,24 +55,6 @@ class AllWrong(CoinPool):
         return [SimpleNamespace(state="wrong") for _ in answers]
 
 
-def take_the_cpu_for_an_accelerator():
-    begin = accelerate.state.PartialState.__init__
-
-    def begin_as_accelerator(self, *arguments, **options):
-        begin(self, *arguments, **options)
-        if self.distributed_type == DistributedType.MULTI_CPU:
-            self.distributed_type = DistributedType.MULTI_GPU
-
-    accelerate.state.PartialState.__init__ = begin_as_accelerator
-    os.environ |= {
-        "ACCELERATE_USE_FSDP": "true",
-        "FSDP_VERSION": "2",
-        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-        "FSDP_STATE_DICT_TYPE": "FULL_STATE_DICT",
-        "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
-    }
-
-
 def remembered(owner, name, remember):
     original = getattr(owner, name)
 
@@ -85,50 +66,65 @@ def remembered(owner, name, remember):
     setattr(owner, name, call)
 
 
+def apart_from_whole(trainer, batch):
+    """Return how far log-probabilities are from those of a whole model with the gathered weights."""
+    name, weights = trainer.model.config._name_or_path, trainer.model.state_dict()
+    whole = AutoModelForImageTextToText.from_pretrained(name, dtype=torch.float32)
+    whole.load_state_dict({name: gathered(weight) for name, weight in weights.items()})
+    whole = trainable(whole, trainer.recipe, trainer.profile, 0)
+    found = [trainer.passes.score(model, batch).logprob_BT for model in (trainer.model, whole)]
+    return (found[0] - found[1]).abs().max().item()
+
+
+def watch_passes(report):
+    """Write down what this process holds at each pass of the loss, and the type of what passes say."""
+    loss, through = Loop.loss, Passes._through
+
+    def watched(self, batch):
+        report["whole_gradient"].append(whole_gradient_bytes(self.model))
+        if self.step + 1 == self.num_updates and self.sizes.dtype == "float32" and self.recipe.finetuning == "full":
+            report["apart"] = apart_from_whole(self, batch)
+        found = loss(self, batch)
+        moments = [value for state in self.optimizer.state.values() for name, value in state.items() if name != "step"]
+        report["sharded"] = all(isinstance(value, DTensor) for value in [*self.weights, *moments])
+        for name, model in (("policy", self.model), ("reference", self.reference)):
+            if model is not None:
+                report["units"][name], report["held"][name] = units_of(model), held_bytes(model.parameters())
+        return found
+
+    def typed(self, *given, **options):
+        scored = through(self, *given, **options)
+        report["dtypes"].append(str(scored.logprob_BT.dtype))
+        return scored
+
+    Loop.loss, Passes._through = watched, typed
+
+
 if __name__ == "__main__":
     kind, recipe, base, data, out, profile = sys.argv[1:]
     rollouts.GradingPool = {"shared": CoinPool, "apart": AllWrong}[kind]
-    report = {"rows": [], "slices": [], "loading": [], "whole_gradient": [], "dtypes": []}
-    from_pretrained = PreTrainedModel.from_pretrained.__func__
-
-    def remember_loading(cls, *arguments, **options):
-        has_group = torch.distributed.is_initialized()
-        model = from_pretrained(cls, *arguments, **options)
-        report["loading"].append([has_group, any(weight.is_meta for weight in model.parameters())])
-        return model
-
-    PreTrainedModel.from_pretrained = classmethod(remember_loading)
+    report: dict = {"rows": [], "whole_gradient": [], "dtypes": [], "units": {}, "held": {}}
     if kind == "shared":
-        take_the_cpu_for_an_accelerator()
-        sampler.sequences_at_once = lambda *_: MOST_AT_ONCE
-        made = sampler.prompt_inputs
-        sampler.prompt_inputs = lambda rows, *rest: report["slices"].append(len(rows)) or made(rows, *rest)
+        os.environ["ACCELERATE_USE_FSDP"] = "true"
+        watch_passes(report)
     remembered(Loop, "generate_own", lambda self, given, _: report["rows"].append([given[1], *given[0]]))
-    if kind == "shared":
-        before_loss = Loop.loss
-
-        def watched(self, *given):
-            report["whole_gradient"].append(whole_gradient_bytes(self.model))
-            result = before_loss(self, *given)
-            report["units"] = {"policy": units_of(self.model)}
-            report["held"] = {"policy": held_bytes(self.model.parameters())}
-            if self.ref_model is not None:
-                report["units"]["reference"] = units_of(self.ref_model)
-                report["held"]["reference"] = held_bytes(self.ref_model.parameters())
-            return result
-
-        Loop.loss = watched
-        remembered(
-            Passes, "_through", lambda self, given, scored: report["dtypes"].append(str(scored.logprob_BT.dtype))
-        )
     fields = json.loads(recipe)
-    result = train(
-        load_recipe(fields.pop("name"), **fields),
-        profile=Profile.model_validate_json(profile),
-        base_model=base,
-        data_dir=Path(data),
-        out=Path(out),
-        seed=0,
-    )
-    report |= {"digest": result.digest, "checkpoint": str(result.checkpoint)}
+    stop_after = fields.pop("stop_after", None)
+    if stop_after is not None and os.environ["RANK"] == os.environ["TOLD"]:  # the one process that is told
+        remembered(
+            Loop, "update", lambda self, *_: self.step + 1 == stop_after and os.kill(os.getpid(), signal.SIGTERM)
+        )
+    try:
+        result = train(
+            load_recipe(fields.pop("name"), **fields),
+            profile=Profile.model_validate_json(profile),
+            base_model=base,
+            data_dir=Path(data),
+            out=Path(out),
+            seed=0,
+        )
+    except Stopped as stopped:
+        report["code"] = stopped.code
+    else:
+        report |= {"digest": result.digest, "checkpoint": str(result.checkpoint), "base": base}
     (Path(out) / f"process-{os.environ['RANK']}.json").write_text(json.dumps(report))

@@ -1,4 +1,4 @@
-"""From a recipe and a profile to TRL's arguments."""
+"""How many of what a run has, by its recipe and profile."""
 
 from __future__ import annotations
 
@@ -7,32 +7,14 @@ import sys
 import warnings
 
 import pytest
+from plain_trl import trl_arguments
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.models.shape import model_shape
 from atrl_bench.profiles import load_profile
-from atrl_bench.training.arguments import most_devices, num_rollouts, trl_arguments
+from atrl_bench.training.arguments import at_once, most_devices, num_rollouts
 from atrl_bench.training.describe import resolved_arguments
 from atrl_bench.training.recipe import RolloutRecipe, list_recipes, load_recipe
-
-SIZE_FIELDS = {
-    "num_generations",
-    "max_completion_length",
-    "steps_per_generation",
-    "max_steps",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "learning_rate",
-    "lr_scheduler_type",
-    "top_p",
-    "warmup_steps",
-    "adam_beta2",
-    "max_grad_norm",
-    "bf16",
-    "gradient_checkpointing",
-    "save_steps",
-}
-
 
 ROLLOUT_RECIPES = [name for name in list_recipes() if isinstance(load_recipe(name), RolloutRecipe)]
 
@@ -43,21 +25,20 @@ def test_the_paper_profile_differs_from_mini_in_sizes_and_names_only(name):
     mini, paper = (resolved_arguments(recipe, load_profile(profile)) for profile in ("mini", "paper"))
     assert mini["recipe"] == paper["recipe"]
     assert mini["credit"] == paper["credit"]
-    assert mini["trl"].keys() == paper["trl"].keys()
-    assert {field for field in mini["trl"] if mini["trl"][field] != paper["trl"][field]} <= SIZE_FIELDS
+    assert mini["updates"].keys() == paper["updates"].keys()
 
 
 def test_sapo_with_credit_under_the_paper_profile_is_the_papers_run():
     resolved = resolved_arguments(load_recipe("sapo", credit="atrl"), load_profile("paper"), num_devices=4)
-    trl = resolved["trl"]
+    updates, recipe = resolved["updates"], resolved["recipe"]
     assert resolved["model"]["base"] == "Qwen/Qwen2.5-VL-7B-Instruct"
-    assert (trl["loss_type"], trl["beta"], trl["num_generations"], trl["learning_rate"]) == ("sapo", 0.0, 8, 1e-6)
+    assert (recipe["objective"], recipe["kl_coef"], updates["learning_rate"]) == ("sapo", 0.0, 1e-6)
     # 38,870 problems in rollouts of 512, four updates each.
     assert resolved["rollouts"]["number"] == 75
-    assert trl["max_steps"] == 300
-    # 512 problems * 8 responses, in steps of 4 on each device.
-    assert trl["per_device_train_batch_size"] * trl["steps_per_generation"] * 4 == 4096
-    assert trl["steps_per_generation"] == 4 * trl["gradient_accumulation_steps"]
+    assert updates["number"] == 300
+    # 512 problems * 8 responses / 4 updates, in micro-batches of 4 on each of four devices.
+    assert updates["responses_each"] == 1024 == updates["responses_at_once"] * updates["micro_batches"] * 4
+    assert (updates["responses_at_once"], updates["micro_batches"]) == (4, 64)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +51,7 @@ def test_sapo_with_credit_under_the_paper_profile_is_the_papers_run():
     ],
 )
 def test_trl_accepts_the_arguments_of_every_recipe(tmp_path, name, schedule):
+    """Those of the plain TRL that losses are compared with."""
     from trl import GRPOConfig
 
     profile, recipe = load_profile("mini"), load_recipe(name, schedule=schedule)
@@ -83,22 +65,16 @@ def test_trl_accepts_the_arguments_of_every_recipe(tmp_path, name, schedule):
     assert config.generation_batch_size == sizes.prompts_per_rollout * sizes.group_size
 
 
-def test_the_three_defaults_of_trl_that_change_a_method_are_written_out():
-    arguments = trl_arguments(load_recipe("grpo"), load_profile("mini"), rollouts=1)
-    assert (arguments["loss_type"], arguments["beta"], arguments["use_bias_correction_kl"]) == ("grpo", 0.02, False)
-
-
 def test_a_rollout_that_does_not_divide_evenly_says_which_sizes_to_change():
     with pytest.raises(InvalidFileError, match="32 cannot be divided by 3 devices"):
-        trl_arguments(load_recipe("grpo"), load_profile("mini"), rollouts=1, num_devices=3)
+        at_once(load_recipe("grpo"), load_profile("mini"), 3)
 
 
 def test_a_device_takes_as_many_at_once_as_it_may_and_as_divide_its_share():
     # 128 completions, four updates of 32 each: two devices have 16 of an update, of which 12 are allowed, so 8 at once.
     recipe = load_recipe("grpo", overrides={"completions_per_device": 12})
-    arguments = trl_arguments(recipe, load_profile("mini"), rollouts=1, num_devices=2)
-    names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
-    assert [arguments[name] for name in names] == [8, 2, 8]
+    assert at_once(recipe, load_profile("mini"), 2) == 8
+    assert at_once(load_recipe("dpo", overrides={"completions_per_device": 12}), load_profile("mini"), 2) == 8, "pairs"
 
 
 @pytest.mark.parametrize("name", list_recipes())

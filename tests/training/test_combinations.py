@@ -9,9 +9,8 @@ import pytest
 import torch
 from trainer_parts import rollout_of, what_the_loss_sees
 
-from atrl_bench.profiles import load_profile
 from atrl_bench.training.advantages.gae import hidden_states
-from atrl_bench.training.arguments import trl_arguments
+from atrl_bench.training.arguments import reward_weights
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rollout import per_token
 
@@ -25,7 +24,7 @@ def trained(trainer):
     trainer.train()
     assert any(not torch.equal(before[name], value) for name, value in trainer.model.named_parameters())
     assert all(torch.isfinite(value).all() for value in trainer.model.parameters())
-    lines = [line for line in trainer.state.log_history if "loss" in line]
+    lines = [line for line in trainer.lines if "loss" in line]
     assert len(lines) >= 2
     assert all(math.isfinite(line["loss"]) and line["skipped_updates"] == 0 for line in lines)
     return {name for line in lines for name in line}
@@ -84,23 +83,21 @@ def test_the_loss_sees_the_product_of_credit_and_every_other_weight(make_trainer
 
 
 def test_gspo_has_its_token_form_wherever_tokens_have_advantages_of_their_own():
-    paper = load_profile("paper")
-    levels = {}
+    token_forms = {}
     for name, fields in (
         ("plain", {}),
         ("critic", {"critic": {}}),
         ("vppo", {"vppo": VPPO}),
         ("credit", {"credit": "atrl"}),
     ):
-        recipe = load_recipe("gspo", **fields)
-        levels[name] = trl_arguments(recipe, paper, rollouts=1)["importance_sampling_level"]
-    assert levels == {"plain": "sequence", "critic": "token", "vppo": "token", "credit": "token"}
+        token_forms[name] = load_recipe("gspo", **fields).weighs_tokens
+    assert token_forms == {"plain": False, "critic": True, "vppo": True, "credit": True}
 
 
 def test_beside_typed_rewards_the_step_rewards_are_weighed_against_a_right_answer_of_one():
     recipe = load_recipe("t_grpo", step_rewards={"key_steps": 0.1, "validity": 1}, format_reward=1)
     # Accuracy from 0 to 1, the format, the two bonuses of T-GRPO, key steps, validity.
-    assert trl_arguments(recipe, load_profile("paper"), rollouts=1)["reward_weights"] == [1, 1, 1, 1, 0.1, 1]
+    assert reward_weights(recipe) == [1, 1, 1, 1, 0.1, 1]
 
 
 def test_the_critic_reads_the_video_of_each_response(make_video_trainer):

@@ -106,7 +106,7 @@ def test_a_response_is_scored_as_by_a_pass_over_it_alone_and_its_rows_are_those_
     for place in range(len(batch)):
         example = trainer.data.example(place // 4, 0)
         messages = with_media(example["prompt"], example["images"], example["videos"])
-        prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
+        prompt_ids, visual = read_prompt(trainer.processor, messages, torch.float32)
         ids = batch.response_ids_BT[place][batch.mask_BT[place].bool()]
         ids_1S = torch.cat([torch.tensor(prompt_ids), ids])[None]
         kinds = [getattr(model.config, f"{kind}_token_id", None) for kind in ("image", "video")]
@@ -137,7 +137,7 @@ def test_the_page_has_every_family_that_is_tested_and_says_of_it_what_the_tests_
     for family, (rows, step, adapters, frozen, shared) in table().items():
         assert {rows, step, adapters, frozen} == {"yes"}, "each is tested above, for each of them"
         model, _ = CHECKPOINTS[family]()
-        assert shared == ("yes" if why_not(model, is_sharded=False) is None else "no"), family
+        assert shared == ("yes" if why_not(model) is None else "no"), family
 
 
 @pytest.mark.slow

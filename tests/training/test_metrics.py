@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +10,8 @@ from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.metrics import MetricsFile, read_metrics, summarise
 
 
-def log(file, step, **logs):
-    file.on_log(None, SimpleNamespace(global_step=step, is_world_process_zero=True), None, logs=logs)
+def log(file, step, **values):
+    file.write({"step": step, **values})
 
 
 def test_a_resumed_run_drops_the_lines_after_its_checkpoint(tmp_path):

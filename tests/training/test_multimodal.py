@@ -24,7 +24,7 @@ def of_rows(trainer):
 def plain_logprobs(model, trainer, example, completion_ids):
     """Return the log-probabilities of a response by one forward pass over it alone, without padding."""
     messages = with_media(example["prompt"], example["images"], example["videos"])
-    prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
+    prompt_ids, visual = read_prompt(trainer.processor, messages, torch.float32)
     ids_1S = torch.tensor([prompt_ids + completion_ids])
     types_1S = token_types(ids_1S, model.config.image_token_id, model.config.video_token_id)
     with torch.no_grad():
@@ -45,13 +45,13 @@ def perturbed(model):
 def test_scoring_and_reference_pass_equal_a_plain_forward_pass_of_each_response(make_video_trainer, trim):
     trainer = make_video_trainer()
     trainer.passes.trim_padding = trim
-    perturbed(trainer.ref_model)
+    perturbed(trainer.reference)
     batch = of_rows(trainer)
     for place, row in enumerate(row for row in ROWS for _ in range(4)):
         example = trainer.data.example(row, 0)
         mask = batch.mask_BT[place].bool()
         ids = batch.response_ids_BT[place][mask].tolist()
-        for model, found_BT in ((trainer.model, batch.old_BT), (trainer.ref_model, batch.reference_BT)):
+        for model, found_BT in ((trainer.model, batch.old_BT), (trainer.reference, batch.reference_BT)):
             expected = plain_logprobs(model, trainer, example, ids)
             assert torch.allclose(found_BT[place][mask], expected, atol=2e-5), row
     assert not torch.allclose(batch.old_BT, batch.reference_BT, atol=1e-3)
@@ -87,7 +87,7 @@ def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_v
     for place, row in enumerate((0, 2, 7)):
         example = trainer.data.example(row, 0)
         messages = with_media(example["prompt"], example["images"], example["videos"])
-        prompt_ids, visual = read_prompt(trainer.processing_class, messages, torch.float32)
+        prompt_ids, visual = read_prompt(trainer.processor, messages, torch.float32)
         ids_1S = torch.tensor([prompt_ids])
         types_1S = token_types(ids_1S, trainer.model.config.image_token_id, trainer.model.config.video_token_id)
         with torch.no_grad():
@@ -114,7 +114,7 @@ def test_the_moments_of_the_frames_reach_every_pass(make_video_trainer):
 
 def test_reference_and_policy_place_words_after_videos_alike(make_video_trainer):
     trainer = make_video_trainer()
-    for model in (trainer.model, trainer.ref_model):
+    for model in (trainer.model, trainer.reference):
         inner = model.model.get_rope_index
         assert put_words_after_videos(model).model.get_rope_index is inner, "it was done before"
 

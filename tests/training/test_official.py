@@ -51,15 +51,16 @@ def test_what_differs_is_computed_from_the_settings_of_the_run():
 def test_t_grpo_has_its_official_scale_under_paper_and_the_profiles_under_mini():
     recipe = load_recipe("t_grpo")
     assert set(differing("t_grpo")) == {"format_reward", "max_prompt_tokens"}
-    trl = resolved_arguments(recipe, PAPER)["trl"]
-    assert (trl["max_steps"], trl["lr_scheduler_type"], trl["max_grad_norm"]) == (1200, "cosine", 5.0)
+    updates = resolved_arguments(recipe, PAPER)["updates"]
+    names = ("number", "learning_rate_schedule", "max_grad_norm")
+    assert tuple(updates[name] for name in names) == (1200, "cosine", 5.0)
     assert recipe.sizes(MINI) == MINI.training
 
 
 def test_the_warm_up_of_step_grpo_is_what_its_recipe_cites():
-    trl = resolved_arguments(load_recipe("sft_steps"), PAPER)["trl"]
+    updates = resolved_arguments(load_recipe("sft_steps"), PAPER)["updates"]
     # 10,000 examples twice, eight an update.
-    assert (trl["max_steps"], trl["learning_rate"], trl["lr_scheduler_type"]) == (2500, 5e-6, "cosine")
+    assert (updates["number"], updates["learning_rate"], updates["learning_rate_schedule"]) == (2500, 5e-6, "cosine")
 
 
 def test_on_generated_data_sizes_are_not_compared():

@@ -92,7 +92,7 @@ def test_a_dry_run_counts_the_pairs_of_a_file(own_file):
     resolved = resolved_arguments(load_recipe("dpo", data=str(own_file), pairs=None), load_profile("smoke"))
     assert resolved["pairs"]["number"] == "at most 3"
     assert resolved["data"]["source"] == str(own_file)
-    assert resolved["trl"]["max_steps"] == 1
+    assert resolved["updates"]["number"] == 1
 
 
 def test_a_file_that_is_not_there_or_lacks_a_column_is_named(tmp_path, own_file):

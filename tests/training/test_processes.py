@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,37 +18,39 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.metrics import read_metrics
 from atrl_bench.training.recipe import list_recipes, load_recipe
-from atrl_bench.training.resumable import means_of, over_processes
+from atrl_bench.training.trainer import means_of, over_processes
 
 
 @pytest.fixture
-def two_processes(tmp_path, base_folder, data_dir, profile):
-    """Return a function that trains in two processes, each with a model of its own or both with one between them."""
+def launch(tmp_path, base_folder, data_dir, profile):
+    """Return a function that trains in so many processes, each with a model of its own or all with one between them."""
 
-    def run(kind, folder=data_dir, **recipe):
+    def run(kind, folder=data_dir, count=2, out=tmp_path, told=1, **recipe):
         program = Path(__file__).with_name("launched_run.py")
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
         arguments = [kind, json.dumps({"data": "geometry3k", **recipe})]
-        folders = [base_folder, folder, tmp_path, profile.model_dump_json()]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+        folders = [base_folder, folder, out, profile.model_dump_json()]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "TOLD": str(told)}
+        out.mkdir(exist_ok=True)
         command = [*launcher, program, *arguments, *folders]
-        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
-        return [json.loads((tmp_path / f"process-{rank}.json").read_text()) for rank in (0, 1)]
+        return [json.loads((out / f"process-{rank}.json").read_text()) for rank in range(count)]
 
     return run
 
 
+@pytest.fixture
+def two_processes(launch):
+    return launch
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("finetuning", ["lora", "full"])
-def test_a_model_shared_by_two_processes_is_sampled_in_slices_and_saved_whole(two_processes, base_folder, finetuning):
+def test_a_model_shared_by_two_processes_is_sampled_by_each_and_saved_whole(two_processes, base_folder, finetuning):
     first, second = two_processes("shared", name="grpo", credit="atrl", finetuning=finetuning)
-    # Two rollouts of sixteen responses; a process makes its eight in slices of at most three.
-    assert first["slices"] == second["slices"] == [3, 3, 2] * 2
+    assert [len(report["rows"]) for report in (first, second)] == [2, 2], "of two rollouts a share each"
     assert first["digest"] == second["digest"]
-    # The process group is there before any weights are read, and the second process reads none of them.
-    assert first["loading"][0] == [True, False]
-    assert second["loading"][0] == [True, True]
     checkpoint = Path(first["checkpoint"])
     trained, base = load_file(checkpoint / "model.safetensors"), load_file(base_folder / "model.safetensors")
     assert base.keys() == trained.keys()
@@ -55,7 +58,12 @@ def test_a_model_shared_by_two_processes_is_sampled_in_slices_and_saved_whole(tw
         trained[name].shape == value.shape and trained[name].dtype == value.dtype for name, value in base.items()
     )
     assert any(not trained[name].equal(base[name]) for name in base)
-    if finetuning == "lora":
+    if finetuning == "full":
+        # The embedding of 575 rows, which two processes do not share evenly, is the head too.
+        assert json.loads((checkpoint / "config.json").read_text())["tie_word_embeddings"]
+        assert base["model.embed_tokens.weight"].shape[0] % 2 == 1
+        assert max(report["apart"] for report in (first, second)) < 1e-4, "after three updates"
+    else:
         assert_merged(load_file(checkpoint / "adapter" / "adapter_model.safetensors"), trained, base)
 
 
@@ -75,7 +83,41 @@ def test_a_shared_model_in_bfloat16_keeps_in_float32_what_sums_and_a_part_of_wha
             assert report["units"][model]["FSDPQwen2_5_VLDecoderLayer"] == num_layers
             whole = bytes_of_a_weight * sum(value.numel() for value in weights)
             assert report["held"][model] == pytest.approx(whole / 2, rel=0.02)
+        assert report["sharded"], "the optimiser has its part of each weight, of its gradient and of its moments"
     assert reports[0]["digest"] == reports[1]["digest"]
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_processes_and_to_the_same_bytes_with_the_same(launch, tmp_path):
+    """Stopped inside a rollout, by a signal to one of the processes."""
+    recipe = {"name": "grpo", "credit": "atrl", "finetuning": "full"}
+    whole = launch("shared", out=tmp_path / "whole", **recipe)
+    stopped = launch("shared", out=tmp_path / "two", stop_after=3, **recipe)
+    assert [report["code"] for report in stopped] == [75, 75]
+    [checkpoint] = (tmp_path / "two").glob("*/resume/checkpoint-*")
+    assert checkpoint.name == "checkpoint-3"
+    num_weights = sum(value.numel() for value in load_file(Path(whole[0]["checkpoint"]) / "model.safetensors").values())
+    written = sum(path.stat().st_size for path in checkpoint.glob("*.distcp"))
+    # Weights and two moments, once each, and a head for each tensor; what is left of the rollout lies beside them.
+    assert 12 * num_weights <= written < 12 * num_weights + 1_100_000
+    shutil.copytree(tmp_path / "two", tmp_path / "one")
+    assert launch("shared", out=tmp_path / "two", **recipe)[0]["digest"] == whole[0]["digest"]
+
+    [alone] = launch("shared", out=tmp_path / "one", count=1, **recipe)
+    far = distance(alone["checkpoint"], whole[0]["checkpoint"])
+    assert far < 0.05 * distance(whole[0]["checkpoint"], whole[0]["base"]), "the rest of its rollout is sampled anew"
+
+    [first] = launch("shared", out=tmp_path / "three", count=1, told=0, stop_after=1, **recipe)
+    assert first["code"] == 75
+    assert {report["code"] for report in launch("shared", out=tmp_path / "three", stop_after=3, **recipe)} == {75}
+    [last] = launch("shared", out=tmp_path / "three", count=1, **recipe)
+    assert distance(last["checkpoint"], whole[0]["checkpoint"]) < 0.05 * distance(last["checkpoint"], whole[0]["base"])
+
+
+def distance(one, other):
+    """Return how far the weights in two folders are apart."""
+    left, right = (load_file(Path(folder) / "model.safetensors") for folder in (one, other))
+    return sum((left[name] - right[name]).square().sum() for name in left).sqrt().item()
 
 
 def assert_merged(adapter, trained, base):

@@ -22,7 +22,7 @@ def test_each_is_the_other_with_one_number_changed(base, name, field):
 def test_without_kl_there_is_no_reference_pass_and_no_loss_without_an_advantage(make_trainer, credit):
     trainer = make_trainer("grpo_kl_free", credit=credit)
     batch = rollout_of(trainer)
-    assert trainer.ref_model is None
+    assert trainer.reference is None
     assert batch.reference_BT is None
     assert loss_of(trainer, without_advantage(batch)).item() == 0
 

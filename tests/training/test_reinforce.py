@@ -16,7 +16,7 @@ from atrl_bench.training.recipe import load_recipe
 def cut_rollout(trainer):
     batch = rollout_of(trainer)
     # The random model never ends a response, so they are cut here, to lengths from 1 to 10.
-    kept = torch.arange(10) <= (torch.arange(16) * 3 % 10)[:, None]
+    kept = torch.arange(10) <= (torch.arange(len(batch)) * 3 % 10)[:, None]
     batch.mask_BT = batch.mask_BT * kept
     return batch
 
@@ -32,13 +32,13 @@ def test_the_gradient_is_the_closed_form(make_trainer, per_token):
     trainer = make_trainer("reinforce")
     batch = cut_rollout(trainer)
     if per_token:
-        weights_BT = torch.rand(16, 10, generator=torch.Generator().manual_seed(0))
+        weights_BT = torch.rand(len(batch), 10, generator=torch.Generator().manual_seed(0))
         batch.advantages = batch.advantages[:, None] * weights_BT
     found = gradient_of(loss_of(trainer, batch), trainer.model)
 
     logprobs_BT = plain_logprobs(trainer, batch)
-    advantages_BT = batch.advantages if per_token else batch.advantages[:, None].expand(16, 10)
-    objective = (advantages_BT * logprobs_BT * batch.mask_BT).sum() / 16
+    advantages_BT = batch.advantages if per_token else batch.advantages[:, None].expand(len(batch), 10)
+    objective = (advantages_BT * logprobs_BT * batch.mask_BT).sum() / len(batch)
     expected = gradient_of(-objective, trainer.model)
     assert expected.abs().max() > 0
     assert (found - expected).abs().max() < 1e-5 * expected.abs().max()
@@ -48,18 +48,18 @@ def test_token_credit_multiplies_the_advantage_of_each_token(make_trainer):
     trainer = make_trainer("reinforce", credit="atrl")
     batch = cut_rollout(trainer)
     assert batch.credit_follows, "one update a rollout: the credit comes with the training pass"
-    weights_BT = what_the_loss_sees(trainer, replace(batch, advantages=torch.ones(16)))
+    weights_BT = what_the_loss_sees(trainer, replace(batch, advantages=torch.ones(len(batch))))
     mask_BT = batch.mask_BT
     assert not torch.all(weights_BT == 1)
-    assert ((weights_BT * mask_BT).sum(1) / mask_BT.sum(1)).tolist() == pytest.approx([1.0] * 16, abs=1e-5)
+    assert ((weights_BT * mask_BT).sum(1) / mask_BT.sum(1)).tolist() == pytest.approx([1.0] * len(batch), abs=1e-5)
 
 
 def test_two_responses_by_hand_longer_ones_count_more(make_trainer):
     # With advantages of one, the loss is -(T_1 + ... + T_B) / B at a ratio of one: here the mean length.
     trainer = make_trainer("reinforce")
     batch = cut_rollout(trainer)
-    batch.advantages = torch.ones(16)
-    mean_length = batch.mask_BT.sum().item() / 16
+    batch.advantages = torch.ones(len(batch))
+    mean_length = batch.mask_BT.sum().item() / len(batch)
     assert loss_of(trainer, batch).item() == pytest.approx(-mean_length)
 
 

@@ -53,14 +53,14 @@ def test_a_run_killed_while_its_checkpoint_is_moved_into_place_is_finished_by_th
 @contextmanager
 def sigterm_after(step):
     """Have this process sent a SIGTERM while it trains, once a step is logged."""
-    log = MetricsFile.on_log
+    write = MetricsFile.write
 
-    def signalled(self, args, state, control, **options):
-        log(self, args, state, control, **options)
-        if state.global_step == step:
+    def signalled(self, line):
+        write(self, line)
+        if line["step"] == step:
             signal.raise_signal(signal.SIGTERM)
 
-    with patch.object(MetricsFile, "on_log", signalled):
+    with patch.object(MetricsFile, "write", signalled):
         yield
 
 
@@ -79,8 +79,8 @@ def test_a_run_that_is_told_to_stop_saves_inside_its_rollout_and_ends_like_one_t
     if "data" in fields:
         fields = fields | {"data_dir": request.getfixturevalue("video_dir")}
     whole = run(tmp_path / "whole", name, **fields)
-    # Heard at the end of the next update, the first of two on the second rollout.
-    with sigterm_after(2), pytest.raises(Stopped) as stopped:
+    # The first of two updates on the second rollout.
+    with sigterm_after(3), pytest.raises(Stopped) as stopped:
         run(tmp_path / "stopped", name, **fields)
     assert stopped.value.code == 75
     assert [path.name for path in (tmp_path / "stopped").glob("*/resume/checkpoint-*")] == ["checkpoint-3"]

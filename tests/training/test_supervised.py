@@ -7,15 +7,16 @@ from functools import partial
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from plain_trl import plain_logprobs
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.describe import resolved_arguments
+from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.problem import response_of
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.supervised import IGNORED, Imitation, with_responses
+from atrl_bench.training.supervised import with_responses
 
 
 @pytest.fixture
@@ -51,66 +52,71 @@ def test_what_is_imitated_has_one_of_three_forms(process, form, text):
     assert response_of(process, "7", form) == text
 
 
-@pytest.mark.parametrize("medium", ["image", "video"])
-def test_only_the_response_and_its_end_have_labels(data, mini_processor, medium):
-    row = first_row(data, medium)
-    problem = data.problems[row]
-    batch = Imitation(data, mini_processor, "boxed", 0, torch.float32)([{"row": row}])
-    [ids], [labels] = batch["input_ids"].tolist(), batch["labels"].tolist()
-    tokenizer = mini_processor.tokenizer
-    imitated = [token for token, label in zip(ids, labels, strict=True) if label != IGNORED]
-    reasoning = problem.process.removeprefix("<think>").removesuffix("</think>")
-    assert tokenizer.decode(imitated) == f"{reasoning} The answer is \\boxed{{{problem.answer}}}.<|im_end|>"
-    # They are the last tokens, so the label of each is the token itself and nothing comes after the end.
-    assert labels[-len(imitated) :] == ids[-len(imitated) :]
-    prompt = ids[: -len(imitated)]
-    assert set(labels[: len(prompt)]) == {IGNORED}
-    pad = mini_processor.video_token_id if medium == "video" else mini_processor.image_token_id
-    assert prompt.count(pad) == (batch["mm_token_type_ids"] == (2 if medium == "video" else 1)).sum()
-    assert prompt.count(pad) > 0
-
-
-def test_a_row_is_padded_on_the_left_without_attention_and_without_labels(data, mini_processor):
-    rows = [first_row(data, "image"), first_row(data, "video")]
-    batch = Imitation(data, mini_processor, "boxed", 0, torch.float32)([{"row": row} for row in rows])
-    for ids, mask, labels in zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True):
-        num_padding = int((mask == 0).sum())
-        assert set(mask[:num_padding].tolist()) <= {0}
-        assert set(ids[:num_padding].tolist()) <= {mini_processor.tokenizer.pad_token_id}
-        assert set(labels[:num_padding].tolist()) <= {IGNORED}
-        assert labels[-1] != IGNORED
-    assert {"pixel_values", "image_grid_thw", "pixel_values_videos", "second_per_grid_ts"} <= set(batch)
-
-
 @pytest.fixture
 def make(open_trainer, video_dir, small):
     return lambda **overrides: open_trainer(load_recipe("sft_video", **overrides), video_dir, small)
 
 
+@pytest.mark.parametrize("medium", ["image", "video"])
+def test_only_the_response_and_its_end_are_imitated(make, medium):
+    trainer = make()
+    row = first_row(trainer.data, medium)
+    problem, tokenizer = trainer.data.problems[row], trainer.processor.tokenizer
+    batch = trainer.batch([row])
+    reasoning = problem.process.removeprefix("<think>").removesuffix("</think>")
+    imitated = batch.response_ids_BT[0][batch.mask_BT[0].bool()].tolist()
+    assert tokenizer.decode(imitated) == f"{reasoning} The answer is \\boxed{{{problem.answer}}}.<|im_end|>"
+    pad = trainer.processor.video_token_id if medium == "video" else trainer.processor.image_token_id
+    num_places = (batch.prompt_ids_BS[0] == pad).sum()
+    assert num_places == (batch.token_fields["mm_token_type_ids"] == (2 if medium == "video" else 1)).sum() > 0
+
+
 def test_the_loss_of_a_step_is_the_mean_over_its_response_tokens_in_all_its_parts(make):
     trainer = make()
-    model = trainer.model
-    rows = trainer.train_dataset["row"][:4]
     total, count = 0.0, 0
-    for row in rows:  # one by one and from the logits, where the trainer takes two at a time and no logits
-        batch = trainer.data_collator([{"row": row}])
-        labels = batch.pop("labels")
-        with torch.no_grad():
-            logits = model(**batch).logits
-        total += cross_entropy(logits[0, :-1], labels[0, 1:], ignore_index=IGNORED, reduction="sum").item()
-        count += int((labels != IGNORED).sum())
+    for row in trainer.rows[:4]:  # one by one and from the logits, where the trainer takes two at a time and no logits
+        batch = trainer.batch([row])
+        logprobs_BT = plain_logprobs(trainer, batch, temperature=1.0)
+        total, count = total - logprobs_BT.sum().item(), count + int(batch.mask_BT.sum())
+    assert [len(part) for part in trainer.updates(0)[0]] == [2, 2]
     trainer.train()
-    assert trainer.args.gradient_accumulation_steps == 2
-    assert trainer.state.log_history[0]["loss"] == pytest.approx(total / count, rel=1e-3)
+    assert trainer.lines[0]["loss"] == pytest.approx(total / count, rel=1e-5)
+
+
+def test_the_loss_and_the_gradient_are_those_of_trls_trainer(make):
+    trainer = make()
+    [batches] = trainer.updates(0)
+    for batch in batches:
+        trainer.loss(batch).backward()
+    found = gradients(trainer)
+    # What TRL's SFTTrainer minimises by its loss type "nll": the model's own loss over the number of items.
+    num_items = sum(int(batch.mask_BT.sum()) for batch in batches)
+    for batch in batches:
+        ids_BS, num_tokens = batch.input_ids, batch.mask_BT.shape[1]
+        labels_BS = ids_BS.masked_fill(batch.attention_mask == 0, -100)
+        labels_BS[:, :-num_tokens] = -100
+        visuals = joined_visuals(batch.visuals_B, ids_BS.device)
+        inputs = {"input_ids": ids_BS, "attention_mask": batch.attention_mask, **batch.token_fields, **visuals}
+        trainer.model(**inputs, labels=labels_BS, num_items_in_batch=num_items).loss.backward()
+    expected = gradients(trainer)
+    assert expected.abs().max() > 1e-3
+    assert (found - expected).abs().max() < 1e-6
+
+
+def gradients(trainer):
+    """Return the gradient, and forget it."""
+    found = torch.cat([weight.grad.flatten() for weight in trainer.weights if weight.grad is not None]).clone()
+    trainer.model.zero_grad()
+    return found
 
 
 def test_rows_come_in_the_order_of_the_run(make):
     trainer = make()
-    seen = []
-    original = trainer.data_collator
-    trainer.data_collator = lambda rows: seen.extend(row["row"] for row in rows) or original(rows)
+    seen, batch = [], trainer.batch
+    trainer.batch = lambda rows: seen.extend(rows) or batch(rows)
     trainer.train()
-    assert seen[:8] == trainer.train_dataset["row"]
+    assert seen == trainer.rows
+    assert len(seen) == 8
 
 
 def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
@@ -124,7 +130,7 @@ def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
     assert (whole.checkpoint / "model.safetensors").read_bytes() != (base_folder / "model.safetensors").read_bytes()
     lines = [json.loads(line) for line in (resumed.checkpoint / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
-    assert all({"loss", "mean_token_accuracy", "entropy"} <= set(line) for line in lines)
+    assert all({"loss", "entropy"} <= set(line) for line in lines)
 
 
 def test_rows_without_a_response_or_with_a_long_one_are_left_out_and_counted(data, video_dir, mini_processor):
@@ -140,8 +146,9 @@ def test_rows_without_a_response_or_with_a_long_one_are_left_out_and_counted(dat
 
 def test_the_paper_profile_is_video_r1s_cold_start():
     resolved = resolved_arguments(load_recipe("sft_video"), load_profile("paper"), num_devices=4)
-    trl = resolved["trl"]
-    assert (trl["learning_rate"], trl["max_grad_norm"], resolved["recipe"]["data"]) == (1e-6, 5.0, "video_r1_cot")
+    updates = resolved["updates"]
+    found = updates["learning_rate"], updates["max_grad_norm"], resolved["recipe"]["data"]
+    assert found == (1e-6, 5.0, "video_r1_cot")
     # Eight examples a step, one at a time on each device; 165,575 of them once.
-    assert trl["per_device_train_batch_size"] * trl["gradient_accumulation_steps"] * 4 == 8
+    assert (updates["responses_each"], updates["responses_at_once"], updates["micro_batches"]) == (8, 1, 2)
     assert resolved["batches"] == {"number": 20_696, "examples_each": 8}

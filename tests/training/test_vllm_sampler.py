@@ -118,6 +118,14 @@ def test_the_weights_of_each_rollout_are_there_before_it_is_sampled_and_no_image
         assert value.shape == llm.model.state_dict()[name].shape
 
 
+def test_on_a_gpu_it_sleeps_while_the_model_trains_and_gets_the_weights_anew(make_by_vllm):
+    trainer = make_by_vllm()
+    trainer.vllm.enable_sleep_mode = True  # as on a GPU
+    trainer.train()
+    awake = ["wake weights", "weights", "forget prefixes", "forget images", "wake kv_cache", "generate"]
+    assert trainer.vllm.llm.log == [*awake, "sleep 2"] * 2
+
+
 # What becomes of its answers --------------------------------------------------------------------------------------
 
 
@@ -281,7 +289,7 @@ def test_an_image_that_is_remembered_from_before_an_update_stops_the_run(make_by
     trainer.vllm.sample(trainer.read(messages, [""] * 16), 1)  # so every image of the run has been seen
     with pytest.raises(AtrlBenchError, match="in rollout 1 the log-probability") as error:
         trainer.train()
-    assert trainer.state.global_step == 2  # those of rollout 0: none by responses of another policy
+    assert trainer.step == 2  # those of rollout 0: none by responses of another policy
     assert "rollouts.max_logprob_difference" in error.value.next_step
 
 
@@ -428,20 +436,6 @@ def test_a_training_without_its_engine_is_refused_before_anything_is_loaded(tmp_
     with pytest.raises(MissingDataError, match="not installed"):
         require_trainings_fit([load_recipe("grpo")], run_dir, ONE_PROCESS, 0)
     require_trainings_fit([load_recipe("sft_steps")], run_dir, ONE_PROCESS, 0)  # it has no rollouts
-
-
-def test_the_correction_is_written_out_only_where_it_is_made():
-    from atrl_bench.training.arguments import trl_arguments
-
-    mini, recipe = load_profile("mini"), load_recipe("grpo")
-    local = trl_arguments(recipe, mini, rollouts=1)
-    by_vllm = trl_arguments(recipe, mini.sampled_by("vllm"), rollouts=1)
-    assert not any("vllm" in name for name in local)
-    assert by_vllm == local | {
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "sequence_mask",
-        "vllm_importance_sampling_clip_max": 3.0,
-    }
 
 
 # A server ---------------------------------------------------------------------------------------------------------

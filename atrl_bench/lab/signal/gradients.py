@@ -62,13 +62,13 @@ class GradientMeter:
         trainer.model.train()
         self._capture = install_row_capture(trainer.model, config.num_layers)
         needs = frozenset().union(*(needs_of(credit_rule(one.rule)) for one in self.rules))
-        self._inputs = TokenInputs(needs, config, trainer.processing_class, trainer.run_seed)
+        self._inputs = TokenInputs(needs, config, trainer.processor, trainer.run_seed)
         self.weights = measured_parameters(trainer.model, parameters)
 
     def of_prompt(self, row: int) -> PromptGradients:
         """The gradients of problem `row` of the training set."""
         trainer = self.trainer
-        rollout, _ = trainer.make_rollout([row])
+        rollout, *_ = trainer.make_rollout([row])
         success, advantage_BT = trainer.take_note("accuracy"), per_token(rollout.advantages)
         if not advantage_BT.any():
             nothing = [math.nan] * len(self.rules)
@@ -106,7 +106,7 @@ class GradientMeter:
                 parts = step_D.split([weight.numel() for weight in self.weights])
                 with torch.no_grad():
                     for weight, part in zip(self.weights, parts, strict=True):
-                        weight.sub_(part.view_as(weight).to(weight), alpha=self.trainer.args.learning_rate)
+                        weight.sub_(part.view_as(weight).to(weight), alpha=self.trainer.sizes.learning_rate)
             groups = self.trainer.generate(rows, "held out")
             return float(torch.cat([group.accuracies.clamp(min=0) for group in groups]).mean())
         finally:
@@ -136,7 +136,8 @@ class GradientMeter:
 
     def _gradient(self, rollout: Rollout, advantages_BT: Tensor) -> Tensor:
         self.trainer.model.zero_grad()
-        self.trainer.loss(replace(rollout, advantages=advantages_BT)).backward()
+        counts_BT = self.trainer.counts(rollout, len(rollout))
+        self.trainer.loss(replace(rollout, advantages=advantages_BT, counts_BT=counts_BT)).backward()
         # A weight that these responses did not reach, an adapter of the image where there is none, has no gradient.
         grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in self.weights]
         return torch.cat([grad.flatten().float().cpu() for grad in grads])

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from atrl_bench.training import recipe as recipes
 from atrl_bench.training.advantages import GroupRelative, own_advantages
+from atrl_bench.training.shared_prompts import unwrapped
 
 if TYPE_CHECKING:
     from atrl_bench.training.rollout import Rollout, RolloutTools, SampledResponse
@@ -153,7 +154,7 @@ class GeneralisedAdvantages(GroupRelative):
         settings, mask_BT = self.critic.settings, rollout.mask_BT.float()
 
         def mean(values_BT: Tensor) -> float:
-            return (tools.total((values_BT * mask_BT).sum()) / tools.total(mask_BT.sum())).item()
+            return (tools.processes.total((values_BT * mask_BT).sum()) / tools.processes.total(mask_BT.sum())).item()
 
         with tools.clock.phase("critic"):
             features_BTH, logprobs_BT = hidden_states(rollout, tools)
@@ -170,7 +171,7 @@ class GeneralisedAdvantages(GroupRelative):
                 rewards_BT, values_BT, mask_BT, discount=settings.discount, gae_lambda=settings.gae_lambda
             )
             returns_BT = advantages_BT + values_BT
-            losses = self.critic.fit(features_BTH, returns_BT, values_BT, mask_BT, tools.total)
+            losses = self.critic.fit(features_BTH, returns_BT, values_BT, mask_BT, tools.processes.total)
         tools.note("critic/loss", losses[0])
         tools.note("critic/loss_after", losses[-1])
         tools.note("critic/value", mean(values_BT))
@@ -178,7 +179,7 @@ class GeneralisedAdvantages(GroupRelative):
         unexplained = mean(advantages_BT.square()) - mean(advantages_BT) ** 2
         variance = mean(returns_BT.square()) - mean(returns_BT) ** 2
         tools.note("critic/explained_variance", 1 - unexplained / variance if variance > 0 else float("nan"))
-        return whitened(advantages_BT, mask_BT, tools.total)
+        return whitened(advantages_BT, mask_BT, tools.processes.total)
 
     def save(self, folder: Path) -> None:
         self.critic.save(folder)
@@ -200,8 +201,7 @@ def estimator_of(recipe: recipes.RolloutRecipe, model: Any, run_seed: int, devic
 def hidden_states(rollout: Rollout, tools: RolloutTools) -> tuple[Tensor, Tensor]:
     """The hidden state that each response token was drawn from, on the CPU, and its log-probability."""
     num_tokens = rollout.mask_BT.shape[1]
-    model = tools.accelerator.unwrap_model(tools.model)
-    decoder = (model.get_base_model() if hasattr(model, "get_base_model") else model).get_decoder()
+    decoder = unwrapped(tools.model).get_decoder()
     states: list[Tensor] = []
 
     def keep(_module: nn.Module, _arguments: Any, output: Any) -> None:

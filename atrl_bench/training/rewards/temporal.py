@@ -87,8 +87,7 @@ class TemporalReward(GroupReward):
 
     def shuffled_accuracies(self, groups: Sequence[Group], tools: RolloutTools) -> list[Tensor | None]:
         """The accuracy rewards on shuffled frames for each group about a video, None for one about an image."""
-        # Devices that share a model generate together, so each of them answers for all its groups, of images too.
-        again = [group for group in groups if group.about_video or tools.in_step]
+        again = [group for group in groups if group.about_video]
         if not again:
             return [None] * len(groups)
         size = self._settings.num_shuffled(tools.group_size)
@@ -102,7 +101,7 @@ class TemporalReward(GroupReward):
                 self._accuracy(completions=completions, **columns), device=groups[0].rewards_GF.device
             )
         rewards_of = {group.key: rewards_H for group, rewards_H in zip(again, rewards.split(size), strict=True)}
-        return [rewards_of[group.key] if group.about_video else None for group in groups]
+        return [rewards_of.get(group.key) for group in groups]
 
 
 class LengthReward(GroupReward):

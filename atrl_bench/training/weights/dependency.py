@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from accelerate.utils import gather, gather_object
 from torch import Tensor
 
 from atrl_bench.credit import anchor_auc, tokens_of_part
@@ -74,7 +73,7 @@ class DependencyWeights:
 
     def __call__(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> Tensor:
         """weights_BT: zero for the tokens that do not learn, the response's scale for the others."""
-        process, mask_BT, logprob_BT = tools.accelerator.process_index, rollout.mask_BT, rollout.old_BT
+        process, mask_BT, logprob_BT = tools.processes.index, rollout.mask_BT, rollout.old_BT
         with tools.clock.phase("dependency"):
             if logprob_BT is None:  # one update a rollout, which has no use for them
                 logprob_BT = tools.score(rollout).logprob_BT
@@ -82,7 +81,8 @@ class DependencyWeights:
             blackened_BT = tools.score(replace(rollout, visuals_B=black_B)).logprob_BT
             dependency_BT = token_dependency(blackened_BT, logprob_BT) * mask_BT
         kept_BT = most_dependent(dependency_BT, mask_BT, self._settings.kept_fraction)
-        score_B = gather(dependency_BT.sum(1) / mask_BT.sum(1).clamp(min=1))
+        own_B = dependency_BT.sum(1) / mask_BT.sum(1).clamp(min=1)
+        score_B = torch.tensor(tools.processes.gather(own_B.tolist()), device=mask_BT.device)
         scale_B = trajectory_scale(score_B, self._settings.min_scale)
         tools.note("vppo/dependency", score_B.mean().item())
         tools.note("vppo/max_scale", scale_B.max().item())
@@ -96,10 +96,10 @@ def blackened_visuals(
     rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools, probability: float
 ) -> list[Visual]:
     """What each response's prompt shows, with black patches that do not depend on where the response is."""
-    black = black_patch(tools.processing_class.image_processor)
+    black = black_patch(tools.processor.image_processor)
     num_patches_B = [len(visual.get("pixel_values", ())) for visual in rollout.visuals_B]
     own = [(response.number, count) for response, count in zip(responses, num_patches_B, strict=True)]
-    num_patches_R = [count for _, count in sorted(gather_object(own))]
+    num_patches_R = [count for _, count in sorted(tools.processes.gather(own))]
     rng = torch.Generator().manual_seed(rollout_seed(tools.run_seed, tools.rollout))
     draws = draws_of([response.number for response in responses], num_patches_R, rng).split(num_patches_B)
     return [

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from torch.distributed.checkpoint import FileSystemReader
 from trainer_parts import loss_of, noted, rollout_of
 
 from atrl_bench.errors import InvalidFileError
@@ -124,7 +125,7 @@ def test_a_credit_of_one_for_every_token_leaves_the_advantages_of_gae(make_train
     fields = {} if schedule == "strict" else {"objective": "grpo", "clip_low": 0.2, "clip_high": 0.2}
     plain = make_trainer("actor_critic", schedule=schedule, **fields)
     ones = make_trainer("actor_critic", schedule=schedule, **fields)
-    ones.credit = credit_weights(CreditChoice(rule="uniform"), ones.model, ones.processing_class.tokenizer, 0)
+    ones.credit = credit_weights(CreditChoice(rule="uniform"), ones.model, ones.processor.tokenizer, 0)
     expected, found = rollout_of(plain), rollout_of(ones)
     assert torch.equal(expected.advantages, found.advantages)
     assert expected.advantages.shape == (16, 10)
@@ -174,7 +175,7 @@ def test_a_kl_in_the_reward_is_paid_by_every_token_and_not_by_the_loss(make_trai
     assert torch.equal(batch.advantages[:, :-1].flatten().argsort(), order)
     loss_of(trainer, batch)
     assert not noted(trainer, "kl"), "the loss has no KL term"
-    assert trainer.ref_model is not None
+    assert trainer.reference is not None
 
 
 def test_a_kl_in_the_reward_without_a_coefficient_is_refused():
@@ -182,13 +183,14 @@ def test_a_kl_in_the_reward_without_a_coefficient_is_refused():
         load_recipe("actor_critic", critic={"kl_in_reward": True})
 
 
-def test_the_head_is_in_resume_checkpoints_and_not_in_the_model(make_trainer, base_folder):
+def test_the_head_is_in_resume_checkpoints_and_not_in_the_model(make_trainer):
     trainer = make_trainer("actor_critic")
     trainer.train()
-    (checkpoint,) = Path(trainer.args.output_dir).glob("checkpoint-*")
+    (checkpoint,) = Path(trainer.checkpoints.folder).glob("checkpoint-*")
     assert "head.0.weight" in load_file(checkpoint / "critic.safetensors")
-    assert load_file(checkpoint / "model.safetensors").keys() == load_file(base_folder / "model.safetensors").keys()
-    lines = [line for line in trainer.state.log_history if "loss" in line]
+    saved = {name.partition(".")[2] for name in FileSystemReader(checkpoint).read_metadata().state_dict_metadata}
+    assert saved == {name for name, _ in trainer.model.named_parameters()}
+    lines = [line for line in trainer.lines if "loss" in line]
     assert all("critic/loss" in line and "seconds/critic" in line for line in lines)
 
 

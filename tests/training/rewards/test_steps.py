@@ -9,7 +9,7 @@ import torch
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
-from atrl_bench.training.arguments import trl_arguments
+from atrl_bench.training.arguments import reward_weights
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rewards.steps import (
@@ -117,13 +117,12 @@ def test_the_reward_functions_take_what_trl_hands_them():
 
 
 def test_a_right_answer_is_worth_one_a_full_set_of_key_steps_a_tenth_and_the_form_one():
-    arguments = trl_arguments(load_recipe("step_grpo"), load_profile("mini"), rollouts=1)
-    accuracy, key_steps, validity = arguments["reward_weights"]
+    accuracy, key_steps, validity = reward_weights(load_recipe("step_grpo"))
     assert accuracy * (1 - -1) == 1
     assert (key_steps, validity) == (0.1, 1)
     with_length = load_recipe("step_grpo", overlong_cache_fraction=0.2)
-    assert trl_arguments(with_length, load_profile("mini"), rollouts=1)["reward_weights"] == [0.5, 0.5, 0.1, 1]
-    assert "reward_weights" not in trl_arguments(load_recipe("grpo"), load_profile("mini"), rollouts=1)
+    assert reward_weights(with_length) == [0.5, 0.5, 0.1, 1]
+    assert reward_weights(load_recipe("grpo")) is None
 
 
 def test_a_set_without_key_steps_is_answered_with_the_command_that_makes_them():
@@ -181,7 +180,7 @@ def test_step_grpo_trains_on_the_sum_of_the_three_rewards(open_trainer, chains, 
     valid = iter([1.0, 0.0] * 100)
     trainer.rewards.functions[2] = lambda completions, **_: [next(valid) for _ in completions]
     trainer.train()
-    first = next(line for line in trainer.state.log_history if "rewards/accuracy/mean" in line)
+    first = next(line for line in trainer.lines if "rewards/accuracy/mean" in line)
     # Nothing a random model says has steps; half of it is called valid here.
     assert first["rewards/key_step_match/mean"] == 0
     assert first["rewards/chain_validity/mean"] == 0.5

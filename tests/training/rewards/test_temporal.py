@@ -126,8 +126,8 @@ def test_no_response_to_shuffled_frames_has_the_token_of_an_image_or_a_video(mak
         output.logits[..., media] = 1e4
 
     trainer.model.register_forward_hook(prefer_media)
-    decode = trainer.processing_class.batch_decode
-    trainer.processing_class.batch_decode = lambda token_ids, **options: (
+    decode = trainer.processor.batch_decode
+    trainer.processor.batch_decode = lambda token_ids, **options: (
         drawn.extend(token_ids) or decode(token_ids, **options)
     )
     trainer.respond([shuffled_prompt(group, trainer.run_seed)], ["0:0"], 2)
@@ -164,20 +164,6 @@ def test_half_as_many_responses_are_drawn_on_shuffled_frames_and_none_of_them_is
     found = [ids[mask.bool()].tolist() for ids, mask in zip(batch.response_ids_BT, batch.mask_BT, strict=True)]
     assert found == in_order
     assert len(batch.visuals_B) == 16
-
-
-def test_where_devices_share_a_model_images_are_asked_too_so_that_they_stay_in_step(make_video_trainer):
-    trainer = make_video_trainer()
-    trainer.sampler.from_one_prefill = False  # as for a model that is sharded over devices
-    rows = rows_about(trainer, "video", 1) + rows_about(trainer, "image", 1)
-    groups = groups_of(trainer, rows)
-    assert [len(group.response_ids) for group in groups] == [4, 4]
-    asked, respond = [], trainer.respond
-    trainer.respond = lambda messages_P, *rest: asked.append(len(messages_P)) or respond(messages_P, *rest)
-    found = trainer.rewards.functions[1].shuffled_accuracies(groups, trainer)
-    assert found[0].shape == (2,)
-    assert found[1] is None
-    assert asked == [2]
 
 
 def test_credit_looks_at_every_place_of_the_video(make_video_trainer):

@@ -166,8 +166,8 @@ def test_each_response_keeps_two_fifths_of_its_tokens_at_a_scale_that_averages_o
 
 def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make_trainer):
     trainer = make_trainer("vppo", **WITHOUT_REFILLING)
-    ids = trainer.processing_class.tokenizer("The image shows 3 4. The answer is 7.")["input_ids"]
-    texts = [trainer.processing_class.tokenizer.decode([token]) for token in ids]
+    ids = trainer.processor.tokenizer("The image shows 3 4. The answer is 7.")["input_ids"]
+    texts = [trainer.processor.tokenizer.decode([token]) for token in ids]
     is_anchor = torch.tensor([[float(text in "34") for text in texts]])
     batch = SimpleNamespace(mask_BT=torch.ones(1, len(ids), dtype=torch.long))
     responses = [SimpleNamespace(token_ids=ids, example={"truth": TokenTruth("3 4")})]
@@ -189,12 +189,11 @@ def test_the_loss_is_masked_scaled_and_penalised_and_nothing_else(make_trainer):
     trainer = make_trainer("vppo", **WITHOUT_REFILLING)
     batch = six(trainer)
     batch.advantages = torch.ones_like(batch.advantages)
-    tokens, steps = batch.num_tokens, trainer.updates_per_rollout
     # The old policy is this one, so every ratio is one: the policy term is minus the sum of the scales over the tokens
     # of an update, and the penalty 0.06 times the mean of minus the log-probabilities.
     expected = -batch.weights_BT.sum() - 0.06 * (batch.old_BT * batch.mask_BT).sum()
     found = loss_of(trainer, batch)
-    assert found.item() == pytest.approx((expected / (tokens / steps)).item(), rel=1e-4)
+    assert found.item() == pytest.approx((expected / batch.mask_BT.sum()).item(), rel=1e-4)
 
 
 def test_without_an_advantage_only_the_penalty_is_left_and_it_pulls_likely_tokens_up(make_trainer):
@@ -221,7 +220,7 @@ def test_training_changes_the_weights_and_logs_what_it_did(make_trainer):
     before = weights_of(trainer)
     trainer.train()
     assert largest_difference(before, weights_of(trainer)) > 0
-    logged = {name for line in trainer.state.log_history for name in line}
+    logged = {name for line in trainer.lines for name in line}
     assert {"vppo/dependency", "vppo/max_scale", "vppo/kept_dependency", "seconds/dependency"} <= logged
 
 

@@ -1,0 +1,116 @@
+"""Resume checkpoints: the weights that are trained, the optimiser's moments, and what is left of a rollout, once each.
+
+torch.distributed.checkpoint copies them, and writes beside the next update; each process its own part, where processes
+share a model, and any number of them reads it. A checkpoint has its name from the moment when it is whole. Everything
+else of a run is a function of its seed and the step.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+
+from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
+from atrl_bench.training.sharding import shards_models
+
+PREFIX = "checkpoint-"
+REST = "rest.pt"  # what is left of a rollout, process by process
+SHARE = 0.02  # of the time that checkpoints may take, of those that take more than a moment
+MOMENT = 1.0  # seconds
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    return max(folder.glob(f"{PREFIX}*"), key=step_of, default=None)
+
+
+def step_of(checkpoint: Path | None) -> int:
+    return int(checkpoint.name.removeprefix(PREFIX)) if checkpoint else 0
+
+
+def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What is trained, by names that no number of processes changes."""
+    state: dict[str, Tensor] = {}
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            state[f"weight.{name}"] = weight.detach()
+            state |= {f"{moment}.{name}": value for moment, value in optimizer.state[weight].items()}
+    return state
+
+
+class Checkpoints:
+    """Those of a run in a folder, which processes that share a model share too; without one the main process writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._is_shared, processes = shards_models(), launched()
+        self.folder = Path(processes.agree(str(folder))) if self._is_shared else folder
+        # Writing goes on beside the passes: it has a group of its own, or both would wait for the other's messages.
+        self._group = (
+            torch.distributed.new_group(backend="gloo", timeout=timedelta(hours=2)) if self._is_shared else None
+        )
+        self._writer = ThreadPoolExecutor(1)
+        self._writing: Future[Any] | None = None
+        self._step: int | None = None  # of the checkpoint that is being written
+        self._seconds, self._saved_at = 0.0, time.monotonic()
+
+    @property
+    def is_affordable(self) -> bool:
+        """Whether another checkpoint, as long as the last one kept the updates waiting, is a small part of the time."""
+        return self._seconds < MOMENT or self._seconds <= SHARE * (time.monotonic() - self._saved_at)
+
+    @property
+    def is_written(self) -> bool:
+        return self._writing is None or self._writing.done()
+
+    def begin(self, step: int, state: Mapping[str, Tensor], rest: Any, save_beside: Any) -> None:
+        """Copy the state, and write it while the training goes on; `save_beside(folder)` writes what is small."""
+        self.finish()
+        started, processes, unfinished = time.monotonic(), launched(), self.folder / "unfinished"
+        parts = processes.gather([rest])
+        if processes.is_main:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+            torch.save(parts, unfinished / REST)
+            save_beside(unfinished)
+        processes.meet("saving", PATIENCE_IN_TRAINING)
+        if self._is_shared or processes.is_main:
+            # Not by `async_save`: its stagers hand on without a copy what has no dimension, as the count of steps.
+            copied = {name: value.clone().cpu() for name, value in state.items()}
+            options: dict[str, Any] = {"process_group": self._group, "no_dist": not self._is_shared}
+            self._writing = self._writer.submit(dcp.save, copied, checkpoint_id=unfinished, **options)
+        self._step, self._saved_at = step, time.monotonic()
+        self._seconds = self._saved_at - started
+
+    def finish(self) -> None:
+        """Wait for the checkpoint that is being written, give it its name, and drop the one before."""
+        if self._step is None:
+            return
+        step, self._step = self._step, None
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
+        launched().meet(f"writing the checkpoint of step {step}", PATIENCE_IN_TRAINING)
+        if launched().is_main:
+            older = list(self.folder.glob(f"{PREFIX}*"))
+            os.replace(self.folder / "unfinished", self.folder / f"{PREFIX}{step}")
+            for path in older:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def read(self, checkpoint: Path, state: Mapping[str, Tensor]) -> Any:
+        """Read a checkpoint into the tensors of a state; what was left of this process's rollout, if anything."""
+        processes = launched()
+        if not self._is_shared:
+            processes.send(checkpoint)
+        dcp.load(dict(state), checkpoint_id=checkpoint, process_group=self._group, no_dist=not self._is_shared)
+        parts = torch.load(checkpoint / REST, map_location="cpu", weights_only=False)
+        # On another number of processes the rest of the rollout is sampled anew.
+        return parts[processes.index] if len(parts) == processes.count else None
