@@ -94,20 +94,25 @@ def test_a_table_is_a_yaml_file_and_printed_scores_a_csv_file(checkout):
 
 
 @pytest.mark.slow
-def test_data_reward_and_sizes_of_ones_own_are_files_that_three_commands_name(checkout):
+def test_data_reward_prompt_and_sizes_of_ones_own_are_files_that_four_commands_name(checkout):
     make, reward, term = blocks("own.md", "python")
     profile, recipe = blocks("own.md", "yaml")
-    (commands,) = blocks("own.md", "bash")
+    (commands,), (asked,) = blocks("own.md", "bash"), blocks("own.md", "text")
     checkout.python("-c", make)
-    for name, text in {"mine.py": reward + term, "longer.yaml": profile, "mine_grpo.yaml": recipe}.items():
+    files = {"mine.py": reward + term, "longer.yaml": profile, "mine_grpo.yaml": recipe, "asked.txt": asked}
+    for name, text in files.items():
         (checkout.folder / "DATA" / name).write_text(text, encoding="utf-8")
-    train, signal, by_recipe = (line.split()[1:] for line in commands.replace("\\\n", "").splitlines())
+    train, by_recipe, signal, evaluate = (line.split()[1:] for line in commands.replace("\\\n", "").splitlines())
     trained = checkout.run(*train)
     assert "rewards/brief/mean" in trained
     assert "credit/" in trained
-    assert re.search(r"atrl +", checkout.run(*signal))
     described = checkout.run(*by_recipe)
     assert {"rewards/brief/mean", "loss/concise"} <= set(re.findall(r"[\w/]+", described))
+    assert re.search(r"atrl +", checkout.run(*signal))
+    assert "25 problems x 2" in checkout.run(*evaluate)
+    page = (checkout.folder / "runs" / "smoke" / "reports" / "evaluations.html").read_text(encoding="utf-8")
+    assert "Say what you see" in page
+    assert str(checkout.folder) not in page
 
 
 TABLE = """

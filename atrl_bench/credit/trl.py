@@ -240,7 +240,9 @@ class CreditWeights:
         run_seed: int,
         num_workers: int = 0,
         capture: RowCapture | None = None,
+        classes: Mapping[str, Callable[[Sequence[str]], Tensor]] = MappingProxyType({}),
     ) -> None:
+        """`classes` say of a response's tokens, by their texts, which are of a class that diagnostics tell apart."""
         self.rule, self.config, self.model = credit_rule(rule), config, model
         self._shows_images = bool(visual_token_ids(model.config))
         if not self._shows_images and looks_at_images(self.rule):
@@ -258,7 +260,7 @@ class CreditWeights:
         self.capture = capture or install_row_capture(model, config.num_layers)
         # Token by token, special tokens too: texts and weights stay aligned.
         self._text = cache(lambda token: tokenizer.decode([token]))
-        self._run_seed = run_seed
+        self._run_seed, self._classes = run_seed, classes
         self._totals: dict[str, float] = defaultdict(float)
         self._counts: dict[str, int] = defaultdict(int)
 
@@ -343,10 +345,11 @@ class CreditWeights:
 
     def _parts(self, arrays: Sequence[Tensor], b: int, truth: TokenTruth | None) -> Mapping[str, Tensor]:
         """Returns which tokens of a response belong to each part of it that is known."""
-        if truth is None:  # then no text is needed either
+        if truth is None and not self._classes:  # then no text is needed either
             return {}
         row_BT, ids_BT = arrays[3:5]
-        return tokens_of_parts(truth, [self._text(token) for token in ids_BT[b][row_BT[b]].tolist()])
+        texts = [self._text(token) for token in ids_BT[b][row_BT[b]].tolist()]
+        return tokens_of_parts(truth, texts) | {name: is_of(texts) for name, is_of in self._classes.items()}
 
     def _task(self, b: int, arrays: Sequence[Tensor], names: Sequence[str], parts: Mapping[str, Tensor]) -> CreditTask:
         """Returns the task of one response, cut to its valid rows and columns; `names` are of what is beside them."""
@@ -381,6 +384,10 @@ class CreditWeights:
         if "perception" in parts:
             self._note("anchor_auc", anchor_auc(credit.credit_T, parts["perception"]))
             self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, parts["perception"]))
+        for name in self._classes.keys() & parts.keys():
+            if (is_of_class_T := parts[name]).any():
+                self._note(f"{name}_share", float(credit.credit_T[is_of_class_T].sum() / credit.credit_T.sum()))
+                self._note(f"{name}_tokens", float(is_of_class_T.double().mean()))
 
     def pop_diagnostics(self) -> dict[str, float]:
         """Returns means since the last call (`anchor_auc`: over responses that transcribe their image), and counts."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from atrl_bench.credit import CreditConfig
 from atrl_bench.credit.rules import credit_rule, part_of_oracle
 from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.grading.thought import split_thought
 from atrl_bench.resources import usable_cores
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.recipe import CreditChoice
@@ -21,7 +23,15 @@ _MOST_WORKERS = 8
 
 def credit_weights(choice: CreditChoice, model: nn.Module, processor: Any, run_seed: int) -> CreditWeights:
     num_workers = num_credit_workers(next(model.parameters()).device)
-    return CreditWeights(choice.rule, credit_config(choice), model, processor, run_seed, num_workers)
+    classes = {"thought": thought_tokens}
+    return CreditWeights(choice.rule, credit_config(choice), model, processor, run_seed, num_workers, classes=classes)
+
+
+def thought_tokens(token_texts: Sequence[str]) -> Tensor:
+    """Which tokens of a response are thought, (T,): the grader reads the answer in the others."""
+    thought, _ = split_thought("".join(token_texts))
+    lengths_T = torch.tensor([len(text) for text in token_texts])
+    return lengths_T.cumsum(0) - lengths_T < len(thought)
 
 
 def require_truth(rule: str, data: TrainingData, *, next_step: str) -> None:

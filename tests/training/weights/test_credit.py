@@ -11,7 +11,7 @@ import torch
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.credit.workers import CreditWorkers
 from atrl_bench.training.recipe import CreditChoice
-from atrl_bench.training.weights.credit import credit_weights, num_credit_workers
+from atrl_bench.training.weights.credit import credit_weights, num_credit_workers, thought_tokens
 
 NUM_PROMPT, NUM_RESPONSE = 4, 6
 
@@ -128,3 +128,15 @@ def test_the_credit_of_a_response_follows_the_seed_of_the_run_and_not_its_place_
         assert torch.equal(weights_BT[0], weights_BT[1])
         of_runs.append(weights_BT[0])
     assert not all(torch.equal(weights_T, of_runs[0]) for weights_T in of_runs)
+
+
+def test_the_share_of_the_credit_on_a_thought_is_told_beside_the_share_of_its_tokens(weigher, batch):
+    texts = ["<th", "ink>", "a", "</thi", "nk>", "7"]
+    assert thought_tokens(texts).tolist() == [True] * 5 + [False]
+    assert thought_tokens(["7", " is"]).tolist() == [False, False]
+    weigher._text = dict(enumerate(texts)).__getitem__
+    batch["response_ids_BT"] = torch.arange(NUM_RESPONSE).repeat(2, 1)
+    weights_BT = weigher.weights(Rows(), **batch)
+    told = weigher.pop_diagnostics()
+    assert told["credit/thought_share"] == pytest.approx(float(weights_BT[:, :5].sum() / weights_BT.sum()))
+    assert told["credit/thought_tokens"] == pytest.approx(5 / 6)
