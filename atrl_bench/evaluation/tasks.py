@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from atrl_bench.data.dataset import Dataset
-from atrl_bench.data.own import SUFFIXES, resolved, short
+from atrl_bench.data.own import SUFFIXES, resolved
 from atrl_bench.data.published import Publication
 from atrl_bench.data.sets import TrainingSet, find_set
 from atrl_bench.digests import file_digest
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FUNCTION = "!function "  # before the name of a Python function in a task file
 CONSTANTS = ("columns", "kept", "breakdown", "statistics", "headline", "variants")  # of `TaskCode`
 REQUIRED = ("process_docs", "problem_id", "group", "question", "gold", "images", "doc_to_text")  # of `TaskCode`
-OWN_VERSION = "own"  # of a table, whose contents stand beside it in a key
+OWN_VERSION = "own"  # of a table
 HOOKS = ("process_docs", "doc_to_text", "doc_to_messages")  # of `TaskCode`, those that the YAML file names
 LMMS_EVAL_PREFIX = "atrl_"  # of two tasks with one name lmms-eval takes its own, so ours have names it does not know
 
@@ -151,11 +151,12 @@ class OwnTask(Task):
 
     @property
     def stored_name(self) -> str:
-        return short(self.name)
+        return self.title
 
     @cached_property
     def version(self) -> str:
-        return f"{OWN_VERSION}.{hooks.VERSION}"
+        """What reads it, and what its columns are called where a user says so; a key has its contents beside that."""
+        return f"{OWN_VERSION}.{hooks.VERSION}{''.join(self.name.partition('?')[1:])}"
 
     @property
     def names_files(self) -> bool:
@@ -234,10 +235,12 @@ def _task_files() -> dict[str, Path]:
     return files_of("tasks", folder("tasks"), "[a-z]*.yaml")
 
 
-def expand(names: Sequence[str]) -> list[Task]:
+def expand(names: Sequence[str], *, are_stored: bool = False) -> list[Task]:
+    """The tasks of these names, suites by their parts; a user's own table by its path, or as stored answers name it."""
     suites = {suite.name: suite.tasks for suite in list_suites()}
     all_names = [*(task.name for task in list_tasks()), *suites]
-    names = [name if name in all_names or not is_table(name) else resolved(name) for name in names]
+    of_table = (lambda name: Path(name).name) if are_stored else resolved
+    names = [of_table(name) if is_table(name) and name not in all_names else name for name in names]
     for name in names:
         if name not in all_names and not is_table(name):
             raise UnknownNameError("task", name, all_names, next_step="atrl-bench list tasks")

@@ -60,7 +60,7 @@ def compare_models(
         ours, theirs = (f"{DIGEST}{models[name].digest}" if name in models else name for name in (a, b))
         pairs = {
             _column_id(info.stored_name, way): _find_pair(store, ours, theirs, info, way, run_dir)
-            for info in expand(tasks)
+            for info in expand(tasks, are_stored=True)
             for way in ways
         }
         first = next(iter(pairs.values()))

@@ -87,13 +87,17 @@ def test_an_endpoint_evaluated_on_own_data_has_its_scores_in_every_form(here, se
 
 
 def test_models_asked_in_one_way_stand_under_one_heading_and_another_way_has_its_own(here) -> None:
-    for extra in ((), ("--template", "think-then-box")):
+    for extra in ((), THINKING):
         run("evaluate", "mini", "--profile", "smoke", "--tasks", "mine.jsonl", "--repeats", "1", *extra, *COLUMNS)
+    (here / "mine.jsonl").rename(here / "elsewhere.jsonl")  # stored answers are compared without the file
+    compared = run("compare", "mini", "mini", "--task", "DATA/mine.jsonl", "--profile", "smoke", *THINKING)
+    assert "mine.jsonl" in compared
     page = text_of((here / "runs/smoke/reports/evaluations.html").read_text())
     assert "1 answer; three templates" in page
     assert "1 answer; template think-then-box" in page
 
 
+THINKING = ("--template", "think-then-box")
 COLUMNS = ("--columns", "question=asked,answer=gold,image=picture")
 
 

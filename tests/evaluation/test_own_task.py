@@ -119,6 +119,8 @@ def test_columns_of_other_names_are_said_and_what_is_missing_is_named(mine) -> N
         problems_of(path)
     [problem], _, _ = problems_of(with_columns(path, "question=asked,answer=right"))
     assert (problem.question, problem.gold.answer) == ("What is 2 + 2?", "4")
+    spec = cell_spec("mini", with_columns(path, "question=asked,answer=right"), profile=SMOKE, data_dir=None)
+    assert (spec.task, spec.task_version) == ("mine.jsonl", "own.1?question=asked&answer=right")
 
 
 def test_a_cell_is_named_by_the_files_contents_and_its_pictures_and_never_by_its_folder(mine, tmp_path) -> None:
