@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from atrl_bench.evaluation.tasks import list_suites, scored
-from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition
+from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition, list_tables
 from atrl_bench.experiments.plan import table_options
 from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
@@ -150,6 +150,9 @@ def _command(source: TableSource, row: RowDefinition, column: ColumnDefinition) 
     definition, options = source.definition, source.profile.training_option
     if row.served:
         return definition.evaluate_command(row, options)
+    if definition.id not in list_tables():  # of models that were only evaluated
+        model = row.label.removeprefix(f"{source.profile.name}: ")  # which `as_measured` puts before it
+        return f"atrl-bench evaluate {model} --tasks {column.task} {source.profile.option}"
     table = " ".join([definition.id, options, *table_options(definition, source.seeds)])
     columns = f"--columns {column.id}" + (" --allow-code" if column.id in source.lacking else "")
     if row.added_by:

@@ -101,6 +101,16 @@ THINKING = ("--template", "think-then-box")
 COLUMNS = ("--columns", "question=asked,answer=gold,image=picture")
 
 
+def test_what_one_of_two_models_was_not_asked_is_missing_with_the_command_that_asks_it(here, serve) -> None:
+    server = serve(r"\boxed{red}")
+    for model, tasks in (("one", "mine.jsonl,two.jsonl"), ("other", "mine.jsonl")):
+        (here / "two.jsonl").write_text((here / "mine.jsonl").read_text())
+        words = ("--base-url", server.url, "--profile", "smoke", "--tasks", tasks, "--repeats", "1", *COLUMNS)
+        run("evaluate", model, *words)
+    page = text_of((here / "runs/smoke/reports/evaluations.html").read_text())
+    assert "atrl-bench evaluate other --tasks two.jsonl --profile smoke" in page
+
+
 def thinking(body):
     """A server that takes the reasoning out of an answer, shows none and counts it, leaves it in, or is cut off."""
     [part] = [part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text"]
