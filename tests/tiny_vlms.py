@@ -74,13 +74,18 @@ def _qwen2_5_vl() -> Any:
     )
 
 
-def _qwen3_vl() -> Any:
-    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+def _qwen3_vl(kind: str = "Qwen3VL", **experts: int) -> Any:
+    import transformers
 
     vision = {"depth": 2, "hidden_size": 16, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32}
     vision |= {"patch_size": 14, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]}
-    text = _text(rope_parameters=_mrope(), head_dim=8)
-    return Qwen3VLForConditionalGeneration(Qwen3VLConfig(text_config=text, vision_config=vision, **_qwen_special()))
+    text = _text(rope_parameters=_mrope(), head_dim=8, **experts)
+    config = getattr(transformers, f"{kind}Config")(text_config=text, vision_config=vision, **_qwen_special())
+    return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+
+
+def _qwen3_vl_moe() -> Any:
+    return _qwen3_vl("Qwen3VLMoe", moe_intermediate_size=24, num_experts_per_tok=2, num_experts=4)
 
 
 def _qwen3_5() -> Any:
@@ -129,6 +134,7 @@ FAMILIES: dict[str, Callable[[], Any]] = {
     "qwen2_vl": _qwen2_vl,
     "qwen2_5_vl": _qwen2_5_vl,
     "qwen3_vl": _qwen3_vl,
+    "qwen3_vl_moe": _qwen3_vl_moe,
     "qwen3_5": _qwen3_5,
     "llava": _llava,
     "gemma3": _gemma3,

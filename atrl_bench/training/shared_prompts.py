@@ -30,7 +30,12 @@ from atrl_bench.credit.capture import is_recording, unrecorded, with_rows
 from atrl_bench.training.multimodal import Visual, joined_visuals
 
 NAME = "shared_prompts"  # of the attention function, in transformers' AttentionInterface
-FAMILIES = ("qwen2_vl", "qwen2_5_vl")  # whose layers but the attention take each token by itself
+FAMILIES = (
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+)  # whose layers but the attention take each token by itself
 RECORDED = "_with_rows"
 ATTENTION = ("sdpa", "sdpa" + RECORDED)  # flash attention takes no mask, in which prompts of a batch differ
 # A medium's own tensors: of patches, and with an entry per image or video.
@@ -52,7 +57,7 @@ def why_not(model: Any) -> str | None:
     config = model.config
     if config.model_type not in FAMILIES:
         return f"not written for {config.model_type}"
-    if set(config.get_text_config().layer_types) != {"full_attention"}:
+    if set(getattr(config.get_text_config(), "layer_types", None) or ()) - {"full_attention"}:
         return "sliding attention"
     implementation = config.get_text_config()._attn_implementation
     return None if implementation in ATTENTION else f"the attention is {implementation}"
@@ -243,7 +248,7 @@ class SharedPrompts:
         with attention.in_use(), _hidden_states_at(before_token_M, self._base.base_model):
             output = self._model(
                 input_ids=layout.packed(ids_PS, ids_BU)[None],
-                attention_mask=dict.fromkeys(config.layer_types),  # the attention function has its own
+                attention_mask=None,  # the attention function has its own
                 position_ids=self._positions(inputs, layout, visual),
                 shift_labels=ids_BU[:, 1:][is_token_BT][None],
                 fused_lm_head=True,

@@ -216,6 +216,9 @@ def test_a_dataset_of_the_hub_is_trained_on_measured_and_looked_for_in_benchmark
     assert "data: someone/sums" in printed("train", "grpo", "--data", "someone/sums", "--dry-run")
     trained = json.loads(printed("train", "grpo", "--data", "someone/sums", "--json"))
     assert trained["summary"]["num_rollouts"] == 2
+    assert "Left to do: 1 measurement" in printed(
+        "signal", "--data", "someone/sums", "--prompts", "9", "--held-out", "0", "--dry-run"
+    )
     assert "geoqa_test" in printed("overlap", "someone/sums", "geoqa_test")
     unknown = machine.type("train", "grpo", "--data", "someone/nothing", "--dry-run", "--profile", "smoke")
     assert unknown.returncode == 1

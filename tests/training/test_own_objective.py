@@ -123,12 +123,17 @@ def test_a_group_is_whole_in_advantages_of_ones_own(make_trainer, gtpo):
     assert loss_of(trainer, batch).isfinite()
 
 
-def test_values_are_found_by_group_from_wherever_a_response_is():
+def test_values_are_found_by_group_from_wherever_a_response_is(monkeypatch):
     group = SimpleNamespace(response_ids=[[5], [6, 7], [8]])
     responses = [SampledResponse(group, number) for number in (5, 3, 4)]  # the second group of three, in another order
     value_BT = torch.tensor([[50.0, 9.0], [30.0, 9.0], [40.0, 41.0]])
     expected = torch.tensor([[30.0, 0.0], [40.0, 41.0], [50.0, 0.0]])
     assert torch.equal(of_groups(value_BT, responses), expected.expand(3, 3, 2))
+    # The first and the last are another process's, whose longest response is longer.
+    others = [(3, [30.0]), (5, [50.0, 51.0, 52.0])]
+    monkeypatch.setattr("atrl_bench.training.rollout.gather_object", lambda own: own + others)
+    found = of_groups(value_BT[2:], responses[2:])
+    assert found.tolist() == [[[30.0, 0.0, 0.0], [40.0, 41.0, 0.0], [50.0, 51.0, 52.0]]]
 
 
 def test_a_function_is_a_term_and_its_mean_a_metric(make_trainer, code):

@@ -19,6 +19,7 @@ from atrl_bench.training.shared_prompts import (
 NUM_TOKENS = 6
 ONE_IMAGE = [VISION_START, *[IMAGE] * 4, VISION_END]
 ONE_VIDEO = [VISION_START, *[VIDEO] * 8, VISION_END]
+TWO_FRAMES = [*[VISION_START, *[VIDEO] * 4, VISION_END, 12] * 2]  # a video as Qwen3-VL writes it
 WITHOUT_IMAGE, TWO_IMAGES, VIDEO_AND_IMAGE = (
     [8, 9, 10],
     [5, *ONE_IMAGE, 6, *ONE_IMAGE, 7],
@@ -46,6 +47,8 @@ PROBLEMS = {
     "text": [(WITHOUT_IMAGE, {}), ([11, 12, 13, 14, 15], {})],
     "two images behind the same words": [([5, *ONE_IMAGE, 7], visual(0, 1)), ([5, *ONE_IMAGE, 7], visual(1, 1))],
 }
+
+BY_FRAME = [([*TWO_FRAMES, 9, *ONE_IMAGE, 5], visual(0, 1, 1)), ([*TWO_FRAMES, 7], visual(1, 0, 1))]
 
 
 def batch_of(problems, order):
@@ -80,7 +83,7 @@ def gradients(model, logprobs):
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.fixture(params=["qwen2_5_vl", "qwen2_vl"])
+@pytest.fixture(params=["qwen2_5_vl", "qwen2_vl", "qwen3_vl", "qwen3_vl_moe"])
 def model(request):
     made = make_tiny_vlm(request.param).model
     add_fused_lm_head(made, outputs=("log_probs", "entropy"))
@@ -107,7 +110,8 @@ def require_equal(model, base, inputs):
 
 @pytest.mark.parametrize("problems", PROBLEMS)
 def test_log_probabilities_and_every_gradient_are_those_of_the_batch_read_row_by_row(model, problems):
-    problems = PROBLEMS[problems]
+    of_frames = problems == "videos" and model.config.model_type.startswith("qwen3")
+    problems = BY_FRAME if of_frames else PROBLEMS[problems]
     order = [0, 1, 0, len(problems) - 1, 1, 0, len(problems) - 1]
     require_equal(model, model, batch_of(problems, order))
 
