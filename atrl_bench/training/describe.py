@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic import Field, TypeAdapter
 
 from atrl_bench.data.sets import GENERATED_SETS, TRAINING_SETS, find_set
+from atrl_bench.models.templates import template_name
 from atrl_bench.printable import flat
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import folder
@@ -187,6 +188,7 @@ def resolved_settings(recipe: Recipe, profile: Profile) -> dict[str, Value]:
     sizes = recipe.sizes(profile)
     settings = {**sizes.model_dump(), **flat(recipe.model_dump(exclude={"overrides"}))}
     settings["num_rollouts"] = num_rollouts(recipe, profile)
+    settings["template"] = "three of ours" if recipe.template is None else template_name(recipe.template)
     if isinstance(recipe, RolloutRecipe):
         settings["updates_per_rollout"] = recipe.updates_per_rollout(sizes)
     return settings

@@ -81,6 +81,17 @@ def test_the_nucleus_is_the_smallest_set_that_reaches_top_p() -> None:
     assert np.bincount(tokens, minlength=3).tolist() == [0, 625, 375]
 
 
+def test_the_k_likeliest_are_drawn_from_and_a_nucleus_is_one_of_these() -> None:
+    # Of 0.4, 0.4 and 0.2 the two likeliest have 0.4 / 0.8 each; a nucleus of 0.45 of them is the first alone.
+    logits_RV = torch.tensor([[0.2, 0.4, 0.4]]).log()
+    grid = (np.arange(1000) + 0.5) / 1000
+    shares = {}
+    for top_p in (1.0, 0.45):
+        tokens = _draw(logits_RV, np.zeros(1000, dtype=int), grid, Sampling(1, top_p=top_p, top_k=2))
+        shares[top_p] = np.bincount(tokens, minlength=3).tolist()
+    assert shares == {1.0: [0, 500, 500], 0.45: [0, 1000, 0]}
+
+
 def test_a_low_temperature_sharpens() -> None:
     # (0.6 / 0.4) ** (1 / 0.5) = 2.25, so 2.25 / 3.25 = 69.2 %.
     logits_RV = torch.tensor([[0.6, 0.4]]).log()

@@ -41,8 +41,9 @@ def test_dapo_differs_in_what_its_page_used_to_leave_out():
 
 
 def test_what_differs_is_computed_from_the_settings_of_the_run():
-    assert set(differing("vppo")) == {"num_epochs", "top_p", "dual clip"}
-    changed = differing("vppo", overrides={"updates_per_rollout": 3, "num_epochs": 2, "top_p": 0.99})
+    assert set(differing("vppo")) == {"num_epochs", "top_p", "template", "dual clip"}
+    sizes = {"updates_per_rollout": 3, "num_epochs": 2, "top_p": 0.99}
+    changed = differing("vppo", overrides=sizes, template="think-then-box")
     assert set(changed) == {"dual clip"}
     assert differing("grpo") == {"updates_per_rollout": ("4", "1")}
     assert differing("grpo", schedule="strict") == {}
