@@ -8,7 +8,8 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ from typing import Any
 
 def spec_key(spec: Mapping[str, Any]) -> str:
     """The first 16 hex digits of the SHA-256 of `spec` as canonical JSON: the order of its fields is free."""
-    return hashlib.sha256(canonical_json(spec).encode()).hexdigest()[:16]
+    return key_of(canonical_json(spec))
+
+
+def key_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def canonical_json(value: Any) -> str:
@@ -61,6 +66,8 @@ def sha256_of(paths: Sequence[Path], *, of: Callable[[Path], str] = sha256, memo
 
     The memory is a file in the user's cache folder: the weights of a 7B model take half a minute to read.
     """
+    if _ANEW.get():
+        return [of(path) for path in paths]
     memory_path = memory_file(memory)
     keys = [_file_key(path) for path in paths]
     known = _READ.setdefault(memory_path, {})
@@ -71,6 +78,19 @@ def sha256_of(paths: Sequence[Path], *, of: Callable[[Path], str] = sha256, memo
         known |= new
         remember(memory_path, known)
     return [known[key] for key in keys]
+
+
+_ANEW: ContextVar[bool] = ContextVar("anew", default=False)
+
+
+@contextlib.contextmanager
+def reading_anew() -> Iterator[None]:
+    """Have every file read, whatever is remembered of it: bits that rot change neither a file's size nor its time."""
+    token = _ANEW.set(True)
+    try:
+        yield
+    finally:
+        _ANEW.reset(token)
 
 
 _READ: dict[Path, dict[str, str]] = {}  # what this process knows of each memory: reading it takes longer than asking

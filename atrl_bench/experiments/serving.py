@@ -15,6 +15,7 @@ from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.cost import gpus_to_serve
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import ChatClient, EndpointConfig
+from atrl_bench.models.chat_template import require_tame
 from atrl_bench.models.local import ModelRef, find_model, limit_pixels
 from atrl_bench.models.prompt import Prompt
 from atrl_bench.models.served import chat_messages
@@ -87,6 +88,7 @@ def _require_same_reading(server: ModelServer, ref: ModelRef, sizes: EvaluationS
     content: list[dict[str, Any]] = [{"type": "image", "url": image} for image in images]
     prompt = Prompt("reading", [{"role": "user", "content": [*content, {"type": "text", "text": "Read."}]}], images)
     processor = AutoProcessor.from_pretrained(ref.folder, trust_remote_code=False)
+    require_tame(processor, ref.folder)
     limit_pixels(processor, sizes.min_pixels, sizes.max_pixels, sizes.video_max_pixels)
     text = processor.apply_chat_template(prompt.messages, tokenize=False, add_generation_prompt=True)
     ours = len(processor(text=[text], images=images)["input_ids"][0])

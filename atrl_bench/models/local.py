@@ -23,6 +23,7 @@ from atrl_bench.digests import file_digest
 from atrl_bench.errors import InvalidFileError, MissingDataError, NotFetchedError
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.bases import base_folder, list_bases
+from atrl_bench.models.chat_template import require_tame
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.results.records import Response
 
@@ -35,11 +36,15 @@ CONTENT = (
     "generation_config.json",
     "*processor_config.json",
     "chat_template.*",
+    "additional_chat_templates/*.jinja",
     "tokenizer*.json",
-    "vocab.json",
+    "vocab.*",
     "merges.txt",
+    "*.model",  # of sentencepiece
     "added_tokens.json",
     "special_tokens_map.json",
+    "audio_tokenizer_config.json",
+    "adapter_config.json",  # where there is one, transformers puts the adapter on the model
 )
 
 
@@ -60,8 +65,15 @@ class ModelRef:
 
     @property
     def files(self) -> list[str]:
-        names = self.listing.names if self.listing else [path.name for path in self.folder.iterdir()]
-        return sorted(name for name in names if any(fnmatch(name, pattern) for pattern in CONTENT) and "/" not in name)
+        inside = (
+            path.relative_to(self.folder).as_posix() for pattern in ("*", "*/*") for path in self.folder.glob(pattern)
+        )
+        names = self.listing.names if self.listing else inside
+        return sorted(name for name in names if any(_is_like(name, pattern) for pattern in CONTENT))
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    return fnmatch(name, pattern) and name.count("/") == pattern.count("/")
 
 
 def model_ref(model: str | Path) -> ModelRef:
@@ -240,6 +252,7 @@ def _load(folder: Path, min_pixels: int, max_pixels: int, video_max_pixels: int,
     require_images(folder, folder)
     try:
         processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
+        require_tame(processor, folder)
         model = AutoModelForImageTextToText.from_pretrained(
             folder, dtype=getattr(torch, dtype), trust_remote_code=False, use_safetensors=True
         )

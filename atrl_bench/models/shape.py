@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from atrl_bench.errors import InvalidFileError, reason_of
 from atrl_bench.models.bases import base_folder, list_bases
+
+MAX_HEADER_BYTES = 100_000_000  # what safetensors itself reads
+MAX_SIDE = 1 << 40  # of a tensor
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,14 @@ def model_shape(model: str) -> ModelShape | None:
     folder = base_folder(model) if model in list_bases() else Path(model)
     if not (folder / "config.json").is_file():
         return KNOWN_SHAPES.get(model)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    text = config.get("text_config", config)
-    heads = text.get("num_key_value_heads") or text["num_attention_heads"]
-    head_size = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
-    layers, hidden, intermediate = text["num_hidden_layers"], text["hidden_size"], text["intermediate_size"]
+    with _reading(folder / "config.json"):
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        text = config.get("text_config", config)
+        heads = text.get("num_key_value_heads") or text["num_attention_heads"]
+        head_size = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
+        layers, hidden, intermediate = (
+            int(text[name]) for name in ("num_hidden_layers", "hidden_size", "intermediate_size")
+        )
     return ModelShape(num_parameters(folder), layers, hidden, intermediate, heads * head_size)
 
 
@@ -47,7 +56,33 @@ def num_parameters(folder: Path) -> int:
     """How many numbers the weights in a folder consist of, from the headers of its files."""
     total = 0
     for path in folder.glob("*.safetensors"):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+        with _reading(path):
+            total += sum(math.prod(shape) for shape in _shapes(path))
     return total
+
+
+def _shapes(path: Path) -> list[list[int]]:
+    """The shape of each tensor in a file of weights; nothing that its header says is believed before it is checked."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(MAX_HEADER_BYTES, path.stat().st_size):
+            raise ValueError(f"it says that its header has {length:,} bytes")
+        header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise TypeError("its header is no list of tensors")
+    shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
+    if not all(isinstance(size, int) and 0 <= size < MAX_SIDE for shape in shapes for size in shape):
+        raise ValueError("its header has a tensor of no shape")
+    return shapes
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, ZeroDivisionError, RecursionError) as error:
+        raise InvalidFileError(
+            f"{path} is not what a model has.",
+            why=f"{reason_of(error)}. It may be damaged or only a part of a file.",
+            next_step="fetch or copy the model again, then the same command",
+        ) from error

@@ -82,6 +82,8 @@ def render(
         files = write_report(table, run_dir.reports, answers, drawings)
         figures = [{"name": one.file, "shows": shows, "described": one.description} for shows, one in drawings.items()]
         record.keep(run_dir.reports, [{"name": f"{file_stem(table.id)}.json"}, *figures])
+        names = [{"name": str(path.relative_to(run_dir.reports))} for path in files]
+        PageRecord(store, f"{file_stem(table.id)}.html", record.key).keep(run_dir.reports, names)
     return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
 
 

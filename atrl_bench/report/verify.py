@@ -1,4 +1,4 @@
-"""What of a run folder is whole: its store, answer by answer, its checkpoints and its pages."""
+"""What of a run folder is whole: its store record by record, its checkpoints read anew, its pages byte by byte."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from atrl_bench.digests import reading_anew, sha256
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.models.local import find_model
+from atrl_bench.models.local import DONE, find_model
 from atrl_bench.printable import Block, Command, Record, Rows
 from atrl_bench.results.store import Run, Store
+
+NOT_KNOWN = (
+    "Not looked at: exports, figures of analyses, and the state from which a training goes on. "
+    "Whoever can write here can write fitting checksums, too."
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Verification(Record):
         yield f"{self.run_dir}: " + ", ".join(f"{count:,} {name}" for name, count in self.looked_at.items())
         if self.is_whole:
             yield "All of it is whole."
+        yield NOT_KNOWN
         for damage in self.damages:
             yield Rows([(damage.part, damage.what)])
         yield from (Command(command) for command in dict.fromkeys(damage.next for damage in self.damages))
@@ -51,16 +58,23 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
         pages = sorted(path for path in run_dir.reports.rglob("*") if path.suffix in (".html", ".json"))
         restore = f"sqlite3 {run_dir.store_path} .recover"
         damages = [Damage("store", problem, restore) for problem in store.damaged_pages()]
+        damages += [
+            Damage(key, "is described by other settings than its key names", restore) for key in store.misnamed()
+        ]
         damages += _answers(store, [cell.key for cell in cells], run_dir, repair=repair)
+        damages += _records(store, [cell.key for cell in cells], run_dir, repair=repair)
         damages += [damage for run in runs if (damage := _checkpoint(run, run_dir))]
         damages += [
             Damage(str(path.relative_to(run_dir.root)), "is cut off", f"atrl-bench report all {run_dir.options}")
             for path in pages
             if not _is_whole(path)
         ]
+        named = {damage.part for damage in damages}
+        damages += [damage for damage in _pages(store, run_dir) if damage.part not in named]
         looked_at = {
             "answers": sum(cell.num_responses for cell in cells),
-            "checkpoints": sum(run.state == "done" for run in runs),
+            "verdicts": sum(cell.num_graded for cell in cells),
+            "checkpoints": sum((_folder(run, run_dir) / DONE).is_file() for run in runs),
             "pages": len(pages),
         }
     return Verification(str(run_dir.root), looked_at, tuple(damages))
@@ -80,18 +94,63 @@ def _answers(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool
         yield Damage(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}")
 
 
+def _records(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:
+    """Verdicts, problems with their gold answers, and judgements: what can be found out again is dropped for that."""
+    mend = f"atrl-bench verify --repair {run_dir.options}"
+    for key in keys:
+        if verdicts := store.changed("grades", key):
+            if repair:
+                store.drop_verdicts(key, verdicts)
+            else:
+                what = f"{len(verdicts)} verdicts are not what was stored, the first on problem {verdicts[0][0]!r}"
+                yield Damage(f"cell {key}", what, mend)
+        if problems := store.changed("problems", key):
+            if repair:
+                store.reopen_cell(key)  # whoever fills it reads its problems from their dataset again
+            what = f"{len(problems)} problems are not what was stored, the first {problems[0][0]!r}"
+            again = "give the command that evaluated it again: the problems come from their dataset"
+            yield Damage(f"cell {key}", what, again if repair else mend)
+    for judge in store.judges():
+        if judgements := store.changed("judgements", judge):
+            if repair:
+                store.drop_judgements(judge, judgements)
+            else:
+                yield Damage(f"judge {judge}", f"{len(judgements)} judgements are not what was stored", mend)
+
+
+def _pages(store: Store, run_dir: RunDir) -> Iterator[Damage]:
+    """Files of pages that are not, byte by byte, those that were written."""
+    render = f"atrl-bench report all {run_dir.options}"
+    for name, files in store.pages():
+        folder = run_dir.reports / Path(name).parent
+        for item in json.loads(files):
+            path = folder / item["name"]
+            part = str(path.relative_to(run_dir.root))
+            if not path.is_file():
+                yield Damage(part, "is gone", render)
+            elif sha256(path) != item["sha256"]:
+                yield Damage(part, "is not what was written", render)
+
+
+def _folder(run: Run, run_dir: RunDir) -> Path:
+    """Where a training has its checkpoint, also one that failed after it was written."""
+    return run_dir.root / run.checkpoint if run.checkpoint else run_dir.checkpoints / run.key
+
+
 def _checkpoint(run: Run, run_dir: RunDir) -> Damage | None:
-    """What is wrong with a finished training's checkpoint; no stored number needs one that was deleted."""
-    folder = run_dir.root / run.checkpoint
-    if run.state != "done" or not folder.is_dir():
+    """What is wrong with a training's checkpoint; no stored number needs one that was deleted."""
+    folder = _folder(run, run_dir)
+    if not folder.is_dir() or not (run.state == "done" or (folder / DONE).is_file()):
         return None
+    part = str(folder.relative_to(run_dir.root))
     try:
-        found = find_model(folder).digest
+        with reading_anew():
+            found = find_model(folder).digest
     except MissingDataError as error:
-        return Damage(run.checkpoint, error.why or error.what, f"rm -r {folder}")
-    if found == run.digest:
+        return Damage(part, error.why or error.what, f"rm -r {folder}")
+    if run.state != "done" or found == run.digest:
         return None
-    return Damage(run.checkpoint, f"is {found}, and {run.digest} was trained", f"rm -r {folder}")
+    return Damage(part, f"is {found}, and {run.digest} was trained", f"rm -r {folder}")
 
 
 def _is_whole(path: Path) -> bool:

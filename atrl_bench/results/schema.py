@@ -33,7 +33,7 @@ STATEMENTS = (
     """CREATE TABLE problems (
         cell TEXT NOT NULL REFERENCES cells, problem_id TEXT NOT NULL, position INTEGER NOT NULL,
         "group" TEXT NOT NULL, question TEXT NOT NULL, gold TEXT NOT NULL,
-        choices TEXT NOT NULL, meta TEXT NOT NULL,
+        choices TEXT NOT NULL, meta TEXT NOT NULL, checksum INTEGER NOT NULL,
         PRIMARY KEY (cell, problem_id)
     )""",
     """CREATE TABLE skipped (
@@ -49,6 +49,7 @@ STATEMENTS = (
     """CREATE TABLE grades (
         cell TEXT NOT NULL, problem_id TEXT NOT NULL, repeat INTEGER NOT NULL, extracted TEXT, state TEXT NOT NULL,
         grader TEXT NOT NULL, why TEXT NOT NULL, score REAL, details TEXT NOT NULL DEFAULT '{}',
+        checksum INTEGER NOT NULL,
         PRIMARY KEY (cell, problem_id, repeat), FOREIGN KEY (cell, problem_id, repeat) REFERENCES responses
     ) WITHOUT ROWID""",
     """CREATE TABLE runs (
@@ -66,7 +67,7 @@ STATEMENTS = (
     # What a judge said once, whichever cell it was asked for.
     """CREATE TABLE judgements (
         judge TEXT NOT NULL, question TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL, created REAL NOT NULL,
-        PRIMARY KEY (judge, question)
+        checksum INTEGER NOT NULL, PRIMARY KEY (judge, question)
     ) WITHOUT ROWID""",
     # What a cell holds, kept by the store itself: counting four million answers takes a minute. `version` is drawn
     # anew whenever anything of a cell's problems, answers or verdicts changes: equal means unchanged.
@@ -111,22 +112,34 @@ STATEMENTS = (
     "CREATE TABLE pages (name TEXT PRIMARY KEY, key TEXT NOT NULL, files TEXT NOT NULL) WITHOUT ROWID",
 )
 
+PROBLEM = ("group", "question", "gold", "choices", "meta", "checksum")
+# Of which columns the checksum of a record is, the first being whose record it is; answers have theirs.
+CHECKED = {
+    "problems": ("cell", "problem_id", "group", "question", "gold", "choices", "meta"),
+    "grades": ("cell", "problem_id", "repeat", "state", "extracted", "grader", "why", "score", "details"),
+    "judgements": ("judge", "question", "state", "why", "created"),
+}
+
 # What writes, by the names under which processes hand it over to the one that carries it out. None leaves a column of a
 # cell or a run as it was.
 WRITES = {
     "add_cell": "INSERT OR IGNORE INTO cells (key, spec, created, updated) VALUES (?, ?, ?, ?)",
     "update_cell": "UPDATE cells SET state = ?, reason = ?, expected = ifnull(?, expected), updated = ? WHERE key = ?",
-    "add_problem": "INSERT OR IGNORE INTO problems VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    "add_problem": f"""INSERT INTO problems VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+        {", ".join(f'"{name}" = excluded."{name}"' for name in PROBLEM)}
+        WHERE ({", ".join(f'problems."{name}"' for name in PROBLEM)})
+        IS NOT ({", ".join(f'excluded."{name}"' for name in PROBLEM)})""",
     "add_skipped": "INSERT OR REPLACE INTO skipped VALUES (?, ?, ?)",
     "add_response": "INSERT OR IGNORE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     "drop_response": "DELETE FROM responses WHERE cell = ? AND problem_id = ? AND repeat = ?",
-    "add_verdict": """INSERT INTO grades (cell, problem_id, repeat, state, extracted, grader, why, score, details)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    "add_verdict": """INSERT INTO grades (cell, problem_id, repeat, state, extracted, grader, why, score, details,
+        checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
         state = excluded.state, extracted = excluded.extracted, grader = excluded.grader, why = excluded.why,
-        score = excluded.score, details = excluded.details""",
+        score = excluded.score, details = excluded.details, checksum = excluded.checksum""",
     "drop_verdict": "DELETE FROM grades WHERE cell = ? AND problem_id = ? AND repeat = ?",
     "recount": f"INSERT OR REPLACE INTO counts SELECT key, {SCANNED}, random() FROM cells WHERE key = ?",
-    "add_judgement": "INSERT OR IGNORE INTO judgements VALUES (?, ?, ?, ?, ?)",
+    "add_judgement": "INSERT OR IGNORE INTO judgements VALUES (?, ?, ?, ?, ?, ?)",
+    "drop_judgement": "DELETE FROM judgements WHERE judge = ? AND question = ?",
     "add_run": "INSERT OR IGNORE INTO runs (key, spec, created, updated) VALUES (?, ?, ?, ?)",
     "update_run": """UPDATE runs SET state = ?, reason = ?, checkpoint = ifnull(?, checkpoint),
         digest = ifnull(?, digest), seconds = ifnull(?, seconds), summary = ifnull(?, summary), updated = ?

@@ -9,7 +9,9 @@ twice: whoever dies loses only what was never stored.
 from __future__ import annotations
 
 import inspect
+import io
 import os
+import pickle
 import secrets
 import socket
 import sqlite3
@@ -21,7 +23,7 @@ from functools import wraps
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from pathlib import Path
-from threading import Thread
+from threading import Semaphore, Thread
 from typing import Any
 
 from atrl_bench.errors import StoreError, reason_of
@@ -35,6 +37,13 @@ HERE = "127.0.0.1"
 PATIENCE = 60.0  # seconds that a writer may be out of reach, or busy
 PAUSE = 0.01  # seconds between two attempts to reach it
 BACKLOG = 256  # processes that may come at once
+MAX_STRANGERS = 256  # that have not shown the key yet
+STRANGER_SECONDS = 10.0  # each of them has
+OF_OTHERS = {("builtins", "RuntimeError"), ("numpy", "ndarray"), ("numpy", "dtype")} | {
+    (f"numpy.{core}.{module}", name)
+    for core in ("core", "_core")
+    for module, name in (("multiarray", "_reconstruct"), ("multiarray", "scalar"), ("numeric", "_frombuffer"))
+}
 
 METHODS = frozenset(name for name, _ in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_"))
 CALLS = METHODS - {"close", "stream"} | {"_commit"}  # that travel
@@ -94,7 +103,24 @@ def _answer(writer: Connection[Any, Any], call: tuple[Any, ...]) -> Any:
     writer.send(call)
     if not writer.poll(PATIENCE):
         raise TimeoutError
-    return writer.recv()
+    return _received(writer)
+
+
+class _Records(pickle.Unpickler):
+    """Reads what travels between stores: records, errors and arrays, and nothing that can be called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        is_ours = module.startswith("atrl_bench.results.") or module == "atrl_bench.errors"
+        if "." in name or not (is_ours or (module, name) in OF_OTHERS):
+            raise pickle.UnpicklingError(f"{module}.{name} does not travel.")
+        found = super().find_class(module, name)
+        if is_ours and getattr(found, "__module__", None) != module:
+            raise pickle.UnpicklingError(f"{module}.{name} does not travel.")
+        return found
+
+
+def _received(connection: Connection[Any, Any]) -> Any:
+    return _Records(io.BytesIO(connection.recv_bytes())).load()
 
 
 def _handed_over(name: str) -> Callable[..., Any]:
@@ -203,7 +229,8 @@ class _Server:
 
     def __init__(self, store: Store, host: str) -> None:
         self._store, self._is_open = store, True
-        self._connections: list[Connection[Any, Any]] = []
+        self._connections: set[Connection[Any, Any]] = set()
+        self._strangers = Semaphore(MAX_STRANGERS)
         self._listener = Listener((host, 0), backlog=BACKLOG)
         self.address = Address(host, self._listener.address[1], secrets.token_hex(32))
         self._thread = Thread(target=self._accept, daemon=True)
@@ -214,7 +241,7 @@ class _Server:
         Client(self._listener.address).close()  # wakes who waits there for others
         self._thread.join()
         self._listener.close()
-        for connection in self._connections:
+        for connection in tuple(self._connections):
             with suppress(OSError), _socket(connection) as end:
                 end.shutdown(socket.SHUT_RDWR)
 
@@ -228,17 +255,32 @@ class _Server:
             if not self._is_open:
                 connection.close()
                 return
-            self._connections.append(connection)
+            if not self._strangers.acquire(blocking=False):
+                connection.close()  # who belongs here comes again
+                continue
+            self._connections.add(connection)
             Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
-        key = self.address.key.encode()
-        with suppress(OSError, EOFError, AuthenticationError), connection:
+        try:
+            with suppress(OSError, EOFError, AuthenticationError, pickle.UnpicklingError), connection:
+                self._let_in(connection)
+                while True:
+                    connection.send(self._carried_out(*_received(connection)))
+        finally:
+            self._connections.discard(connection)
+
+    def _let_in(self, connection: Connection[Any, Any]) -> None:
+        """Have a stranger show the key, in a few seconds and a few bytes: the rest is read from nobody else."""
+        try:
             _send_at_once(connection)
+            _limit(connection, STRANGER_SECONDS)
+            key = self.address.key.encode()
             deliver_challenge(connection, key)
             answer_challenge(connection, key)
-            while True:
-                connection.send(self._carried_out(*connection.recv()))
+            _limit(connection, 0)  # who has shown it may take as long as its work takes
+        finally:
+            self._strangers.release()
 
     def _carried_out(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         try:
@@ -255,11 +297,18 @@ def _connected(address: Address) -> Connection[Any, Any]:
     """A connection to a writer; raises `AuthenticationError` where another key is asked for."""
     connection, key = Client((address.host, address.port)), address.key.encode()
     _send_at_once(connection)
-    with _socket(connection) as end:  # one that was stopped accepts, and says nothing
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *divmod(int(PATIENCE * 1e6), 10**6)))
+    _limit(connection, PATIENCE)  # one that was stopped accepts, and says nothing
     answer_challenge(connection, key)
     deliver_challenge(connection, key)
     return connection
+
+
+def _limit(connection: Connection[Any, Any], seconds: float) -> None:
+    """Let no read or write of a connection take longer, or 0: any of them as long as it takes."""
+    limit = struct.pack("ll", *divmod(int(seconds * 1e6), 10**6))
+    with _socket(connection) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 def _send_at_once(connection: Connection[Any, Any]) -> None:

@@ -20,11 +20,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from atrl_bench.digests import canonical_json, spec_key
+from atrl_bench.digests import canonical_json, key_of, spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results.connection import checksum_of, connect, explained, flush, transaction
 from atrl_bench.results.records import SCORED, Gold, Problem, Response, Sample, Verdict
-from atrl_bench.results.schema import SCANNED, WRITES
+from atrl_bench.results.schema import CHECKED, SCANNED, WRITES
 
 if TYPE_CHECKING:
     from atrl_bench.results.score_array import ScoreArray
@@ -152,10 +152,14 @@ class Store:
         self._update_cell(key, "failed", reason)
 
     def add_problems(self, key: str, problems: Sequence[Problem]) -> None:
-        """Add the cell's problems in this order; those it has already stay as they are."""
+        """Add the cell's problems in this order; those it has already keep their place, and are mended if damaged."""
         cell = self.cell(key)
         offset = cell.num_problems if cell else 0
-        rows = [(key, p.problem_id, offset + i, p.group, p.question, *_gold_columns(p)) for i, p in enumerate(problems)]
+        rows = []
+        for position, problem in enumerate(problems, start=offset):
+            columns = _stored(problem.group, problem.question, *_gold_columns(problem))
+            name = _storable(problem.problem_id)
+            rows.append((key, name, position, *columns, checksum_of(key, name, *columns)))
         self._write("add_problem", rows)
 
     def problems(self, key: str) -> list[Problem]:
@@ -205,6 +209,33 @@ class Store:
         """The (problem, repeat) of the cell's answers that are not what was stored."""
         return [answer for answer, _, is_whole in self._read_responses(key) if not is_whole]
 
+    def changed(self, table: str, owner: str) -> list[tuple[Any, ...]]:
+        """What names those of a cell's problems or verdicts, or of a judge's judgements, that are not as stored."""
+        columns = ", ".join(f'"{name}"' for name in CHECKED[table])
+        rows = self._read(f"SELECT {columns}, checksum FROM {table} WHERE {CHECKED[table][0]} = ?", owner)
+        num_names = 2 if table == "grades" else 1
+        return [row[1 : 1 + num_names] for row in rows if row[-1] != checksum_of(*row[:-1])]
+
+    def judges(self) -> list[str]:
+        return [row[0] for row in self._read("SELECT DISTINCT judge FROM judgements ORDER BY judge")]
+
+    def misnamed(self) -> list[str]:
+        """The cells and runs whose description is not the one that their key names."""
+        rows = self._read("SELECT key, spec FROM cells UNION ALL SELECT key, spec FROM runs ORDER BY key")
+        return [str(key) for key, spec in rows if key_of(spec) != key]
+
+    def drop_verdicts(self, key: str, answers: Sequence[tuple[Any, ...]]) -> None:
+        """Remove these verdicts of a cell, which is then pending again."""
+        self._write("drop_verdict", [(key, *answer) for answer in answers])
+        self._update_cell(key, "pending")
+
+    def drop_judgements(self, judge: str, questions: Sequence[tuple[Any, ...]]) -> None:
+        self._write("drop_judgement", [(judge, *question) for question in questions])
+
+    def reopen_cell(self, key: str) -> None:
+        """Mark a cell as pending: whoever fills it looks at all of it again."""
+        self._update_cell(key, "pending")
+
     def damaged_pages(self) -> list[str]:
         """What SQLite finds wrong with the file itself; nothing for a whole one."""
         return [str(row[0]) for row in self._read("PRAGMA integrity_check(10)") if row[0] != "ok"]
@@ -242,8 +273,11 @@ class Store:
 
     def add_verdicts(self, key: str, verdicts: Mapping[tuple[str, int], Verdict]) -> None:
         """Store the verdicts on (problem, repeat) in one transaction; a later verdict replaces an earlier one."""
-        rows = [(key, *answer, *v[:5], canonical_json(v.details)) for answer, v in verdicts.items()]
-        self._write("add_verdict", rows)
+        rows = [
+            _stored(key, *answer, *v[:4], None if v.score is None else float(v.score), canonical_json(v.details))
+            for answer, v in verdicts.items()
+        ]
+        self._write("add_verdict", [(*row, checksum_of(*row)) for row in rows])
 
     def samples(self, key: str) -> list[Sample]:
         """The cell's answers with problem and verdict, in the order of the problems, then of the repeats."""
@@ -311,8 +345,8 @@ class Store:
 
     def add_judgements(self, judge: str, judgements: Sequence[Judgement]) -> None:
         """Store what the judge with this key said; the first verdict on a question stays, whoever stored it."""
-        rows = [(judge, j.question, j.state, j.why, j.created) for j in judgements]
-        self._write("add_judgement", rows)
+        rows = [_stored(judge, j.question, j.state, j.why, float(j.created)) for j in judgements]
+        self._write("add_judgement", [(*row, checksum_of(*row)) for row in rows])
 
     def judgements(self, judge: str, questions: Iterable[str]) -> dict[str, Judgement]:
         """By question what the judge with this key is known to have said to these questions."""
@@ -355,6 +389,10 @@ class Store:
         """The key of what a page was last made from and what is known of its files; None for no such page."""
         rows = self._read("SELECT key, files FROM pages WHERE name = ?", name)
         return (str(rows[0][0]), str(rows[0][1])) if rows else None
+
+    def pages(self) -> list[tuple[str, str]]:
+        """The names of all pages, and what is known of the files of each."""
+        return [(str(name), str(files)) for name, files in self._read("SELECT name, files FROM pages ORDER BY name")]
 
     def keep_page(self, name: str, key: str, files: str) -> None:
         """Remember what a page was made from, and what is known of its files."""
@@ -469,6 +507,11 @@ _StoredResponse = tuple[tuple[str, int], Response, bool]  # where it belongs, an
 
 def _at(position: Mapping[str, int], rows: Sequence[Sequence[Any]]) -> tuple[list[int], list[int]]:
     return [position[row[0]] for row in rows], [row[1] for row in rows]
+
+
+def _stored(*values: Any) -> tuple[Any, ...]:
+    """The values as they are read back: a checksum is of these."""
+    return tuple(None if isinstance(value, float) and math.isnan(value) else _storable(value) for value in values)
 
 
 def _storable(value: Any) -> Any:

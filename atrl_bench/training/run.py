@@ -25,6 +25,7 @@ from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.engines.stop import heard
 from atrl_bench.errors import MissingDataError
 from atrl_bench.models.attention import attention_of, joins_vision_windows
+from atrl_bench.models.chat_template import require_tame
 from atrl_bench.models.checkpoint_store import CheckpointStore
 from atrl_bench.models.local import DONE, find_model, limit_pixels, model_ref, require_images
 from atrl_bench.profiles import Profile
@@ -177,6 +178,7 @@ def load_inputs(
     try:
         require_images(base, base_model)
         processor = AutoProcessor.from_pretrained(base, padding_side="left")
+        require_tame(processor, base)
         model = load_policy(base, recipe, profile, seed)
     except OSError as error:
         raise MissingDataError(

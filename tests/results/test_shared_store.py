@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import pickle
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -216,3 +222,60 @@ def test_an_answer_is_flushed_to_the_disk_before_it_counts_as_stored_and_a_heart
     assert flushed == [f"{near.path}-wal"]
     near.heartbeat("cell", key, 1, 1)
     assert len(flushed) == 1
+
+
+# Strangers ------------------------------------------------------------------------------------------------------------
+
+
+def test_who_shows_no_key_is_left_after_some_seconds_and_costs_nothing(store, monkeypatch) -> None:
+    monkeypatch.setattr(shared_store, "STRANGER_SECONDS", 0.5)
+    monkeypatch.setattr(shared_store, "MAX_STRANGERS", 8)
+    before = threading.active_count()
+    with served(store, "127.0.0.1") as address:
+        strangers = [socket.create_connection((address.host, address.port)) for _ in range(100)]
+        for stranger in strangers:
+            with contextlib.suppress(OSError):  # those that were sent away at once
+                stranger.sendall(struct.pack("!i", -1) + struct.pack("!Q", 1 << 40) + b"x" * 1000)
+        assert threading.active_count() - before <= 8 + 1
+        deadline = time.monotonic() + 20
+        while threading.active_count() > before + 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert threading.active_count() <= before + 1
+        with RemoteStore(store.path, address) as far:  # who belongs here is let in all the same
+            far.add_cell({"task": "sums"})
+        for stranger in strangers:
+            stranger.close()
+
+
+class Command:
+    """What a pickle may ask its reader to do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_not_even_who_has_the_key_can_send_a_command(store, tmp_path) -> None:
+    with served(store, "127.0.0.1") as address:
+        writer = shared_store._connected(address)
+        writer.send(Command(tmp_path / "made"))
+        with pytest.raises((EOFError, OSError)):
+            writer.recv_bytes()
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("os", "system"), ("atrl_bench.errors", "os.system"), ("atrl_bench.errors", "os"), ("builtins", "eval")],
+)
+def test_nothing_that_can_be_called_travels(module, name) -> None:
+    content = b"\x80\x04\x8c%c%b\x8c%c%b\x93." % (len(module), module.encode(), len(name), name.encode())
+    with pytest.raises(pickle.UnpicklingError, match="does not travel"):
+        shared_store._Records(io.BytesIO(content)).load()
+
+
+def test_scores_travel_as_arrays(store, far) -> None:
+    key = fill(store)
+    assert far.scores(key).points.tolist() == store.scores(key).points.tolist()
