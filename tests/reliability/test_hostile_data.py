@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-import struct
 import time
 import zlib
 from pathlib import Path
@@ -13,7 +11,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from hostile_rows import AnswersAtOnce, encoded, png
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
 from atrl_bench.evaluation.cell import evaluate
@@ -21,7 +19,6 @@ from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.models import local
 from atrl_bench.profiles import load_profile
-from atrl_bench.results.records import Response
 from atrl_bench.results.store import Store
 from atrl_bench.training.data import load_training_data, stream_problems
 
@@ -29,37 +26,11 @@ SMOKE = load_profile("smoke")
 NUM_ROWS = 101  # of which one may be bad: just less than one in a hundred
 
 
-class AnswersAtOnce:
-    """A model whose every answer is 0."""
-
-    def generate(self, prompts, repeats, sampling):
-        return [
-            [Response(p.problem_id, n, "hash", r"\boxed{0}", 3, 0.0, False) for n in numbers]
-            for p, numbers in zip(prompts, repeats, strict=True)
-        ]
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _answers_at_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "load", lambda *_, **__: AnswersAtOnce())
         yield
-
-
-def encoded(kind: str, size: tuple[int, int] = (56, 56), **options: object) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("L", size, 255).save(buffer, format=kind, **options)
-    return buffer.getvalue()
-
-
-def png(width: int, height: int, *chunks: tuple[bytes, bytes], data: bytes = b"") -> bytes:
-    """A PNG file that claims a size and has these chunks."""
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(data)), (b"IEND", b"")]
-    packed = [
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in parts
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
 
 
 WHOLE = encoded("PNG")

@@ -1,0 +1,37 @@
+"""What tests of hostile datasets share: a model that answers at once, and pictures that are none."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+from PIL import Image
+
+from atrl_bench.results.records import Response
+
+
+class AnswersAtOnce:
+    """A model whose every answer is 0."""
+
+    def generate(self, prompts, repeats, sampling):
+        return [
+            [Response(p.problem_id, n, "hash", r"\boxed{0}", 3, 0.0, False) for n in numbers]
+            for p, numbers in zip(prompts, repeats, strict=True)
+        ]
+
+
+def encoded(kind: str, size: tuple[int, int] = (56, 56), **options: object) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", size, 255).save(buffer, format=kind, **options)
+    return buffer.getvalue()
+
+
+def png(width: int, height: int, *chunks: tuple[bytes, bytes], data: bytes = b"") -> bytes:
+    """A PNG file that claims a size and has these chunks."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(data)), (b"IEND", b"")]
+    packed = [
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
