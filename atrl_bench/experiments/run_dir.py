@@ -34,11 +34,12 @@ from atrl_bench.results.files import write_atomically
 from atrl_bench.results.shared_store import WRITER, RemoteStore, SharedStore
 from atrl_bench.results.store import Run, Store
 from atrl_bench.results.write_lock import Address
-from atrl_bench.training.rollout_engine import installed_vllm
+from atrl_bench.training.rollout_engine import installed_vllm, usual_sampler
 from atrl_bench.training.trackers import Trackers
 
 GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
 SETTINGS_FILE = "run.json"
+STORE = "store.sqlite"
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
 
 
@@ -60,8 +61,10 @@ class RunDir:
             raise MissingDataError(f"There is no folder {data_dir}.", next_step="give --data-dir a folder of datasets")
         root = root or Path("runs") / profile.name
         settings = read_settings(root)
-        if settings.rollouts is not None and not profile.names_sampler:
-            profile = profile.sampled_by(settings.rollouts)
+        if not profile.names_sampler:
+            usual = "local" if (root / STORE).is_file() else usual_sampler(profile)  # one that is begun goes on
+            if (sampler := settings.rollouts or usual) != "local":
+                profile = profile.sampled_by(sampler)
         judge, engine, checkpoints = settings.judge, settings.engine, settings.checkpoint_store
         return cls(root, profile, data_dir, judge, engine=engine, checkpoint_store=checkpoints)
 
@@ -81,7 +84,7 @@ class RunDir:
 
     @property
     def store_path(self) -> Path:
-        return self.root / "store.sqlite"
+        return self.root / STORE
 
     def open_store(self, *, read_only: bool = False) -> Store:
         """The opened result store, a new one where there is none; one that is only read has to be there."""

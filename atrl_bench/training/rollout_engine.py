@@ -28,6 +28,12 @@ def installed_vllm() -> str | None:
         return None
 
 
+def usual_sampler(profile: Profile) -> str:
+    """What samples where nobody says: vLLM, if it is installed and the model needs GPUs."""
+    version = installed_vllm()
+    return "vllm" if not profile.generated_data and version is not None and version in SUPPORTED_VLLM else "local"
+
+
 def uses_vllm(recipe: Recipe, profile: Profile) -> bool:
     """Whether vLLM samples for this recipe; what has no rollouts never asks for it."""
     return isinstance(recipe, RolloutRecipe) and profile.rollouts.engine == "vllm"

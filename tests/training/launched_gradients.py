@@ -1,6 +1,7 @@
 """One of several processes that train recipes for one rollout, for a test that launches it.
 
 Of every recipe the main process writes a file with the gradient of each update; the others have no run folder at all.
+What reads data in a process of its own imports this file: what is large is imported where it is used.
 """
 
 from __future__ import annotations
@@ -9,38 +10,39 @@ import json
 import sys
 from pathlib import Path
 
-import torch
-from safetensors.torch import save_file
-
-from atrl_bench.engines.processes import launched
-from atrl_bench.models.local import find_model
-from atrl_bench.profiles import load_profile
-from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import train
-
-GRADIENTS: list[torch.Tensor] = []
-
 
 def remember_gradients():
-    step = torch.optim.AdamW.step
+    """Return a list that gets the gradient of each update of a policy."""
+    import torch
+
+    found, step = [], torch.optim.AdamW.step
 
     def remembered(self, *arguments, **options):
         weights = [weight for group in self.param_groups for weight in group["params"]]
         if len(weights) > 10:  # the policy's, and not a critic's
-            GRADIENTS.append(torch.cat([w.grad.flatten() for w in weights if w.grad is not None]).clone())
+            found.append(torch.cat([weight.grad.flatten() for weight in weights if weight.grad is not None]).clone())
         return step(self, *arguments, **options)
 
     torch.optim.AdamW.step = remembered
+    return found
 
 
-if __name__ == "__main__":
+def main():
+    from safetensors.torch import save_file
+
+    from atrl_bench.engines.processes import launched
+    from atrl_bench.models.local import find_model
+    from atrl_bench.profiles import load_profile
+    from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.run import train
+
     variants, data, out = json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
     processes, smoke = launched(), load_profile("smoke")
     sizes = smoke.training.model_copy(update={"num_rollouts": 1, "warmup_steps": 0})
     profile = smoke.model_copy(update={"training": sizes, "supervised": smoke.supervised | {"num_rollouts": 1}})
-    remember_gradients()
+    gradients = remember_gradients()
     for name, overrides in variants:
-        GRADIENTS.clear()
+        gradients.clear()
         train(
             load_recipe(name, **overrides),
             profile=profile,
@@ -52,4 +54,8 @@ if __name__ == "__main__":
         )
         if processes.is_main:
             file = "+".join([name, *map(str, overrides.values())])
-            save_file({str(number): value for number, value in enumerate(GRADIENTS)}, out / f"{file}.safetensors")
+            save_file({str(number): value for number, value in enumerate(gradients)}, out / f"{file}.safetensors")
+
+
+if __name__ == "__main__":
+    main()

@@ -438,6 +438,27 @@ def test_a_training_without_its_engine_is_refused_before_anything_is_loaded(tmp_
     require_trainings_fit([load_recipe("sft_steps")], run_dir, ONE_PROCESS, 0)  # it has no rollouts
 
 
+def test_where_it_is_installed_it_samples_for_a_model_that_needs_gpus_in_a_folder_that_is_not_begun(
+    tmp_path, monkeypatch
+):
+    def engine(profile, folder="new"):
+        return RunDir.at(tmp_path / folder, profile).profile.rollouts.engine
+
+    paper, mini = load_profile("paper"), load_profile("mini")
+    monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: "0.30.0")
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "store.sqlite").touch()
+    assert [engine(paper), engine(paper, "begun"), engine(mini), engine(paper.sampled_by("local"))] == [
+        "vllm",
+        "local",
+        "local",
+        "local",
+    ]
+    for version in (None, "0.31.0"):
+        monkeypatch.setattr(rollout_engine, "installed_vllm", lambda version=version: version)
+        assert engine(paper) == "local"
+
+
 # A server ---------------------------------------------------------------------------------------------------------
 
 
