@@ -133,10 +133,11 @@ def evaluate(
         )
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(None, limit, frames, judge, endpoint, options.seed, image)
-    names, run_dir = (
-        [(with_columns(name, columns) or name) if is_table(name) else name for name in names_of(tasks) or []],
-        options.run_dir(quiet=quiet),
-    )
+    names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
+    if columns is not None:
+        if not any(map(is_table, names)):
+            raise BadParameter("--columns is for a benchmark of your own: --tasks mine.jsonl")
+        names = [(with_columns(name, columns) or name) if is_table(name) else name for name in names]
     if endpoint is not None:
         sizes = run_dir.profile.evaluation
         options.say(

@@ -29,8 +29,8 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 PAIRS = ("chosen", "rejected")  # columns of a file of preference pairs
 SUFFIXES = (".parquet", *TEXT_SUFFIXES)
 OF_CARDS = ("dataset_infos.json", "dataset_dict.json", "dataset_info.json", "state.json")  # no tables
-# What columns are usually called, best known first.
 LETTERS = "ABCDEFGH"  # of columns that hold an option each
+# What columns are usually called, best known first.
 USUAL = {
     "question": ("problem", "question", "prompt", "query", "messages", "conversations"),
     "answer": ("answer", "solution", "gold", "ground_truth", "label", "reward_model", "messages", "conversations"),

@@ -186,7 +186,8 @@ def evaluate_model(
             keys[task.stored_name] = answer_task(store, model, task.name, options, run_dir)
             watch.row_done()
         own = {task.stored_name: task.name for task in tasks if isinstance(task, OwnTask)}
-        keep_settings(run_dir.root, tables=read_settings(run_dir.root).tables | own)
+        if own and launched().is_main:
+            keep_settings(run_dir.root, tables=read_settings(run_dir.root).tables | own)
         of_tasks = [task_scores(store, key, name) for name, key in keys.items()]
         of_suites = [_suite_scores(store, suite, keys) for suite in list_suites() if suite.name in names]
         return ModelScores((*of_tasks, *of_suites))

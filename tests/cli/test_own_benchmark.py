@@ -111,6 +111,11 @@ def test_what_one_of_two_models_was_not_asked_is_missing_with_the_command_that_a
     assert "atrl-bench evaluate other --tasks two.jsonl --profile smoke" in page
 
 
+def test_columns_are_for_a_table_of_ones_own(here) -> None:
+    result = CliRunner().invoke(app, ["evaluate", "mini", "--tasks", "geoqa_test", "--profile", "smoke", *COLUMNS])
+    assert (result.exit_code, "for a benchmark of your own" in " ".join(result.output.split())) == (2, True)
+
+
 def thinking(body):
     """A server that takes the reasoning out of an answer, shows none and counts it, leaves it in, or is cut off."""
     [part] = [part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text"]
