@@ -10,6 +10,7 @@ Nothing of another package is imported before it is used. Names that are shipped
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 from collections.abc import Iterable
@@ -53,8 +54,19 @@ def load_plugin(group: Group, name: str) -> Any:
     entry = plugins(group)[name]
     try:
         return entry.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(entry, f"{type(error).__name__}: {error}") from error
+
+
+def summary_of(group: Group, name: str) -> str | None:
+    """What the function behind a name says of itself, read from its file: whoever lists it runs nothing of it."""
+    entry = plugins(group)[name]
+    try:
+        tree = ast.parse(_file(entry).read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise _broken(entry, f"{type(error).__name__}: {error}") from error
+    named = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == entry.attr]
+    return ast.get_docstring(named[0]) if named else None
 
 
 def code_of(group: Group, name: str) -> str | None:

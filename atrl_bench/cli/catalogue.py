@@ -20,7 +20,7 @@ from atrl_bench.lab.signal.tables import list_signal_tables, load_signal_table
 from atrl_bench.mini import CODE_WORDS
 from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS
 from atrl_bench.papers.paper import list_papers, load_paper
-from atrl_bench.plugins import package_of, plugins
+from atrl_bench.plugins import package_of, plugins, summary_of
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.report.figures import FIGURES
@@ -92,7 +92,8 @@ def _rules() -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for rule in rule_names():
         try:
-            described = (credit_rule(rule).__doc__ or "no description").strip().splitlines()[0]
+            text = summary_of("rules", rule) if rule in plugins("rules") else credit_rule(rule).__doc__
+            described = (text or "no description").strip().splitlines()[0]
         except PluginError as error:  # the others can be listed all the same
             entries[rule] = f"{error.what} {error.why}"
         else:
