@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from math import pi, sqrt
 
 from atrl_bench.grading.exact_numbers import DECIMAL, INTEGER, THOUSANDS, UnreadableError, parse_number, rational
-from atrl_bench.grading.prose import sole_number
+from atrl_bench.grading.numbers_in_text import sole_number
 from atrl_bench.grading.spelling import NUMBER_WORDS, clean, fold
 from atrl_bench.grading.units import split_counted, split_unit
 

@@ -44,6 +44,7 @@ _REWRITES = tuple(
          r"\{([^{}]*)\}", r" \1 "),
         (r"\\[dtc]frac(?![a-z])", r"\\frac"),
         (r"\^\s*\{?\s*\\circ\s*\}?|\\degree\b|\{degrees?\}|\^\s*\{?°\}?", "°"),
+        (r"\*\s*°", "°"),
         (r"\\%|\\percent\b", "%"),
         (r"\\pi(?![a-z])", "π"),
         (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),

@@ -6,7 +6,7 @@ import math
 import re
 
 from atrl_bench.grading.answer_parser import Quantity, parse
-from atrl_bench.grading.prose import sole_number
+from atrl_bench.grading.numbers_in_text import sole_number
 from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.grading.spelling import NUMBER_WORDS, TENS
 from atrl_bench.results.records import Gold

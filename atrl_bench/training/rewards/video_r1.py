@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from atrl_bench.grading.extraction import extract_answer
-from atrl_bench.grading.prose import sole_number
+from atrl_bench.grading.numbers_in_text import sole_number
 from atrl_bench.grading.thought import behind_thought
 from atrl_bench.results.records import Gold
 
