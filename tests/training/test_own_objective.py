@@ -131,7 +131,8 @@ def test_values_are_found_by_group_from_wherever_a_response_is(monkeypatch):
     assert torch.equal(of_groups(value_BT, responses), expected.expand(3, 3, 2))
     # The first and the last are another process's, whose longest response is longer.
     others = [(3, [30.0]), (5, [50.0, 51.0, 52.0])]
-    monkeypatch.setattr("atrl_bench.training.rollout.gather_object", lambda own: own + others)
+    together = SimpleNamespace(gather=lambda own: [*own, *others])
+    monkeypatch.setattr("atrl_bench.training.rollout.launched", lambda: together)
     found = of_groups(value_BT[2:], responses[2:])
     assert found.tolist() == [[[30.0, 0.0, 0.0], [40.0, 41.0, 0.0], [50.0, 51.0, 52.0]]]
 
