@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from atrl_bench.models.templates import LETTERS
 from atrl_bench.results.records import Gold
 
-JUDGE_PROMPT_VERSION = "3"  # changes with any word of the question and with the reading of the reply
+JUDGE_PROMPT_VERSION = "4"  # changes with any word of the question and with the reading of the reply
 MAX_CANDIDATE_CHARS = 2000
 
 
@@ -88,6 +88,7 @@ THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.S | re.I)
 _VERDICT_LINE = re.compile(
     r"[\W_]*(?:(?:final\s+)?(?:verdict|judge?ment|answer|grade|result)[\W_]{0,6})?(incorrect|correct)[\W_]*", re.I
 )
+_ENDS_IN_NOT = re.compile(r"(?:\bnot|n[’']t)[\s*_]{0,8}\Z", re.I)
 
 
 def verdict_in(reply: str) -> Literal["correct", "wrong"] | None:
@@ -95,6 +96,9 @@ def verdict_in(reply: str) -> Literal["correct", "wrong"] | None:
     # What precedes a closing tag without an opening one is reasoning too: some servers strip the first.
     conclusion = re.split(r"</think>", THINKING.sub("", reply), flags=re.I)[-1]
     # Line by line: one expression over all lines would try each of many empty ones as the start of a verdict.
-    verdicts = (_VERDICT_LINE.fullmatch(line) for line in reversed(conclusion.split("\n")))
-    verdict = next((match for match in verdicts if match), None)
-    return ("correct" if verdict[1].lower() == "correct" else "wrong") if verdict else None
+    lines = [line for line in conclusion.split("\n") if line.strip()]
+    for before, line in reversed([*zip(["", *lines], lines, strict=False)]):
+        if verdict := _VERDICT_LINE.fullmatch(line):
+            is_correct = verdict[1].lower() == "correct" and not _ENDS_IN_NOT.search(before)  # "is not\ncorrect"
+            return "correct" if is_correct else "wrong"
+    return None

@@ -35,6 +35,9 @@ def cut(connection) -> None:
     ("reply", "verdict"),
     [
         ("Correct", "correct"),
+        ("The answer is not\ncorrect", "wrong"),
+        ("It isn't **\n\nCorrect.", "wrong"),
+        ("It is not 5.\nCorrect", "correct"),
         ("Incorrect", "wrong"),
         ("INCORRECT", "wrong"),
         ("correct.", "correct"),
@@ -71,7 +74,7 @@ def test_the_last_line_that_is_a_verdict_decides(reply, verdict):
 
 @given(st.text(max_size=300))
 def test_any_text_around_it_leaves_a_verdict_on_the_last_line_what_it_is(text):
-    said = text.replace("<", "")  # an opened thought swallows what follows
+    said = text.replace("<", "") + "."  # an opened thought swallows what follows, and "not" turns it round
     assert verdict_in(f"{said}\nIncorrect") == "wrong"
     assert verdict_in(f"{said}\nCorrect") == "correct"
 
