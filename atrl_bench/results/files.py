@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import BinaryIO
 
 from atrl_bench.errors import StoreError
+
+LEFT_SECONDS = 24 * 3600.0  # after which nobody is writing it any more
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -22,6 +26,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 def replaced(path: Path) -> Iterator[BinaryIO]:
     """Yield a file to write; `path` is replaced by it at the end, or stays what it was if anything fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{escape(path.name)}.????????"):  # by a process that was killed
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFT_SECONDS:
+                left.unlink()
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
