@@ -115,9 +115,13 @@ class Trainer(ABC):
                     watch()
                 self.log(metrics)
                 if self.save_where_due(request is not None and request.is_made):
+                    self.checkpoints.finish()
                     raise Stopped
-        finally:
-            self.checkpoints.finish()
+        except Exception:
+            if self.processes.count == 1:  # of several the others are elsewhere, and this one has to say what failed
+                self.checkpoints.finish()
+            raise
+        self.checkpoints.finish()
 
     def update(self, batches: Sequence[Rollout]) -> dict[str, float]:
         """One step of the optimiser on these micro-batches, and those of the other processes."""

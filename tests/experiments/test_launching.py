@@ -112,6 +112,9 @@ def test_a_process_that_dies_without_a_word_is_begun_again_and_is_a_failure_in_t
 @pytest.mark.parametrize("name", ["fsdp2", "ddp", "cpu"])
 def test_accelerate_reads_the_shipped_configurations(name):
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    from atrl_bench.training.sharding import SHARED
 
     arguments = launch.launch_command("some.module", ["order.json"], name, 8)
     parsed, _, _ = _validate_launch_command(launch_command_parser().parse_args(arguments))
@@ -119,5 +122,6 @@ def test_accelerate_reads_the_shipped_configurations(name):
     assert parsed.use_fsdp == (name == "fsdp2")
     assert parsed.multi_gpu == (name != "fsdp2")
     if name == "fsdp2":
-        assert (parsed.fsdp_version, parsed.fsdp_cpu_ram_efficient_loading) == (2, True)
-        assert parsed.fsdp_state_dict_type == "FULL_STATE_DICT"
+        assert parsed.fsdp_version == 2
+        # What says to a training that its processes share a model.
+        assert prepare_multi_gpu_env(parsed)[SHARED] == "true"
