@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import PluginError
+from atrl_bench.resources import folder
 
 Group = Literal["rules", "tasks", "recipes", "papers", "rewards", "losses", "advantages"]
 FOLDERS = "ATRL_BENCH_PAPERS"  # folders besides those shipped or installed; processes that are started have it, too
@@ -92,10 +93,10 @@ def files_of(group: Group, shipped: Path, pattern: str = "*.yaml") -> dict[str, 
     return files
 
 
-def folders_of(group: Group, shipped: Path, marker: str) -> dict[str, Path]:
-    """The folders that hold the file `marker`: among ours, of other packages, and named by `FOLDERS`."""
-    folders = {path.parent.name: path.parent for path in sorted(shipped.glob(f"*/{marker}"))}
-    for name, entry in plugins(group).items():
+def paper_folders() -> dict[str, Path]:
+    """Every paper's folder by its name: those shipped here, of other packages, and named by `FOLDERS` or `--paper`."""
+    folders = {path.parent.name: path.parent for path in sorted(folder("reports").glob("*/paper.yaml"))}
+    for name, entry in plugins("papers").items():
         if folders.setdefault(name, _folder(entry)) != _folder(entry):
             raise _broken(entry, f"It calls something {name!r}, which {folders[name]} is called already.")
     return folders | {
@@ -121,8 +122,8 @@ def _file(entry: EntryPoint) -> Path:
         raise _broken(entry, f"{type(error).__name__}: {error}") from error
     if spec is None:
         raise _broken(entry, f"There is no module {entry.module}.")
-    for folder in spec.submodule_search_locations or ():
-        return Path(folder) / "__init__.py"
+    for place in spec.submodule_search_locations or ():
+        return Path(place) / "__init__.py"
     if spec.origin is None:
         raise _broken(entry, f"{entry.module} is in no folder.")
     return Path(spec.origin)

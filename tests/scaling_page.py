@@ -44,7 +44,7 @@ ASSUMPTIONS = {
 def blocks() -> dict[str, str]:
     """Return the generated parts of the page by their names."""
     with tempfile.TemporaryDirectory() as folder:
-        plans = [plan_table(name, RunDir.at(Path(folder) / "paper", PAPER)) for name in list_tables()]
+        plans = [plan_table(name, RunDir.at(Path(folder) / "paper", PAPER)) for name in list_tables("at_rl")]
         parts = {
             "rates": _table(_rate_rows()),
             "assumptions": _table(_assumption_rows()),

@@ -81,16 +81,32 @@ def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(chec
 
 
 @pytest.mark.slow
-def test_a_table_is_a_yaml_file_and_printed_scores_a_csv_file(checkout):
-    (table,), (scores,) = blocks("adding_a_table.md", "yaml"), blocks("adding_a_table.md", "csv")
-    checkout.write("reports/at_rl/tables/first_look.yaml", table)
-    checkout.write("reports/at_rl/scores/first_look.csv", scores)
-    assert "first_look" in checkout.run("list", "tables")
-    assert "gspo_atrl" in checkout.run("plan", "first_look", "--profile", "smoke", "--json")
-    made = checkout.run("run-table", "first_look", "--profile", "smoke", "--rows", "zero_shot,grpo")
-    assert re.search(r"GRPO", made), made
-    assert (checkout.folder / "runs" / "smoke" / "reports" / "latex" / "first_look.tex").is_file()
-    assert "46.86" in (checkout.folder / "runs" / "smoke" / "reports" / "first_look.md").read_text(encoding="utf-8")
+def test_a_paper_is_a_folder_outside_the_package(checkout):
+    paper, main, protocols, claims, recipe = blocks("adding_a_paper.md", "yaml")
+    (scores,), (commands,) = blocks("adding_a_paper.md", "csv"), blocks("adding_a_paper.md", "bash")
+    files = {"paper.yaml": paper, "tables/main.yaml": main, "tables/protocols.yaml": protocols}
+    files |= {"scores/main.csv": scores, "claims.yaml": claims, "recipes/look_first.yaml": recipe}
+    for name, text in files.items():
+        (checkout.folder / "lookfirst" / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout.folder / "lookfirst" / name).write_text(text, encoding="utf-8")
+    printed = [checkout.run(*line.split()[1:]) for line in commands.splitlines()]
+    listed, planned, ran, protocol, reported, explained, audited = printed
+    assert "lookfirst:main" in listed
+    assert "lookfirst:protocols" in listed
+    assert "lookfirst:main under profile smoke" in planned
+    assert "GRPO with fewer updates" in ran
+    reports = checkout.folder / "runs" / "smoke" / "reports"
+    page = (reports / "lookfirst.main.md").read_text(encoding="utf-8")
+    assert "47.12" in page  # printed, beside what was measured
+    assert "lookfirst.main.html" in reported
+    assert "As printed" in protocol
+    sides = json.loads((reports / "lookfirst.protocols.json").read_text(encoding="utf-8"))["grids"][0]
+    assert sides["columns"][3] == "as printed − as here"
+    assert sides["rows"][0][1][0]["text"] == "44.05"
+    assert "44.05" in explained
+    assert re.search(r"GRPO gains 3.1 points on GeoQA \(3.1\) -> 2.81", audited)  # 46.86 - 44.05
+    assert "0.6 in the released code" in " ".join(audited.split())
+    assert (reports.parents[1] / "mini" / "reports" / "audit.lookfirst.html").is_file()
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ LEAF_IMPORTS = {
     "profiles": {"errors", "resources", "settings"},
     "settings": {"errors"},
     "printable": {"digests"},
-    "plugins": {"errors", "digests"},
+    "plugins": {"errors", "digests", "resources"},
     "digests": set(),
     "errors": set(),
     "resources": set(),

@@ -267,8 +267,7 @@ def with_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., N
 
 def known_paper(paper: str) -> str:
     """The name of a paper; that of a folder is known from now on, here and in processes that are started."""
-    from atrl_bench.experiments.definition import paper_folders
-    from atrl_bench.plugins import FOLDERS
+    from atrl_bench.plugins import FOLDERS, paper_folders
 
     if (Path(paper) / "paper.yaml").is_file():
         home = Path(paper).resolve()

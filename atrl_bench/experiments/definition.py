@@ -19,9 +19,9 @@ from pydantic import Field, field_validator, model_validator
 
 from atrl_bench.errors import AtrlBenchError, UnknownNameError
 from atrl_bench.evaluation.image_condition import ImageCondition
-from atrl_bench.plugins import folders_of
+from atrl_bench.experiments.protocol import StatedProtocol, protocol_of
+from atrl_bench.plugins import paper_folders
 from atrl_bench.profiles import Profile
-from atrl_bench.resources import folder
 from atrl_bench.settings import Settings, read_settings
 from atrl_bench.training.recipe import CreditChoice, Recipe, load_recipe
 
@@ -93,6 +93,10 @@ class RowDefinition(Settings):
     schedule: Schedule | None = Field(None, description="updates per rollout; none: the table's")
     served: str | None = Field(None, description="the name of a model that only an endpoint has, in place of a recipe")
     not_measured: str | None = Field(None, description="why nothing here can measure this row yet")
+    printed_by: str | None = Field(None, description="the paper whose own scores of this row's model stand beside it")
+    protocol: StatedProtocol | Literal["printed"] | None = Field(
+        None, description="how it is asked: what differs from the profile, or `printed`, as printed_by's paper does"
+    )
     compared_with: str | None = Field(None, description="the row that differs from this one in its credit alone")
     in_paper: bool = Field(True, description="false for rows that the paper does not have")
     added_by: str = Field("", description="the options of `atrl-bench ablate` that added this row to its ablation")
@@ -108,6 +112,10 @@ class RowDefinition(Settings):
     def _measurable_or_not(self) -> Self:
         if sum(map(bool, (self.recipe, self.served, self.not_measured))) > 1:
             raise ValueError(f"row {self.id} has two of recipe, served and not_measured; keep one")
+        if self.protocol == "printed" and self.printed_by is None:
+            raise ValueError(f"row {self.id} is asked as printed; printed_by says by which paper")
+        if self.protocol and self.served:
+            raise ValueError(f"row {self.id} is served, and its server answers as it does: it takes no protocol")
         if not self.recipe and self.credit.rule != "uniform":
             raise ValueError(f"row {self.id} has a credit rule but no recipe that would use it")
         return self
@@ -135,6 +143,7 @@ class TableDefinition(Settings):
     average: bool = Field(True, description="whether the last column is the mean of all others")
     seeds: tuple[int, ...] = Field((0,), min_length=1, description="training seeds when the command names none")
     model: str | None = Field(None, description="base model of the rows that name none; none: the profile's")
+    shaped_like: str | None = Field(None, description="a model of its models' shape, which prices unfetched ones")
     data: str = Field(description="training set of the rows that name none")
     schedule: Schedule = Field(description="schedule of the rows that name none")
     compared_at: ComparedAt = Field(
@@ -149,6 +158,8 @@ class TableDefinition(Settings):
         description="how many of the seeds, the first ones, pick a row's rate; the others are trained at that and at 1",
     )
     profiles: dict[str, TableSizes] = Field({}, description="other seeds and rates, by profile")
+    on_generated_data: str | None = Field(None, description="the table that stands for this one there")
+    comparable_under: tuple[str, ...] = Field(("paper",), description="profiles of which the printed scores are")
     of_worlds: bool = Field(False, description="whether its data is generated: no profile with real data measures it")
     columns: tuple[ColumnDefinition, ...] = Field(min_length=1)
     groups: tuple[GroupDefinition, ...] = ()
@@ -228,6 +239,15 @@ class TableDefinition(Settings):
         of_group = next((group.columns for group in self.groups if group.id == row.group), ())
         return tuple(column for column in self.columns if not of_group or column.id in of_group)
 
+    def protocol_of(self, row: RowDefinition) -> StatedProtocol | None:
+        """How a row is asked where not as the profile says."""
+        if row.protocol != "printed":
+            return row.protocol
+        folders = paper_folders()
+        if row.printed_by not in folders:
+            raise UnknownNameError("paper", row.printed_by or "", folders)
+        return protocol_of(folders[row.printed_by])
+
     def model_of(self, row: RowDefinition) -> str | None:
         """None for the profile's."""
         return row.model or self.model
@@ -271,7 +291,7 @@ class TableDefinition(Settings):
                 _labelled(row, f"{row.label}, {rates[row.id]:g}×") if row.id in rates else row for row in self.rows
             ]
             return self.model_copy(update={"rows": tuple(at_rates)}).as_measured(profile)
-        if profile.name == "paper":
+        if profile.name in self.comparable_under:
             return self
         rows = [
             _labelled(row, f"{profile.name}{' in place of' if self._names_a_model(row.label) else ':'} {row.label}")
@@ -320,11 +340,6 @@ def _labelled(item: LabelledT, label: str) -> LabelledT:
 ItemT = TypeVar("ItemT", RowDefinition, ColumnDefinition)
 
 
-def paper_folders() -> dict[str, Path]:
-    """Every paper's folder by its name: those shipped here, of other packages, and of `--paper`."""
-    return folders_of("papers", folder("reports"), "paper.yaml")
-
-
 def list_tables(paper: str | None = None) -> list[str]:
     """The tables of all papers, or of one; ablations are among them."""
     return sorted(_table_files(paper))
@@ -359,6 +374,14 @@ def load_table(table: str) -> TableDefinition:
     if table not in files:
         raise UnknownNameError("table", table, files)
     return _read_table(files[table], table)
+
+
+def table_under(table: str, profile: Profile) -> TableDefinition:
+    """The table, or that which stands for it where data is generated."""
+    definition = load_table(table)
+    if definition.on_generated_data is None or not profile.generated_data:
+        return definition
+    return load_table(definition.on_generated_data).model_copy(update={"id": definition.id})
 
 
 @cache

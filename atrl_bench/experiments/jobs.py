@@ -31,6 +31,7 @@ from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import is_shaded, shade
 from atrl_bench.experiments.cost import MachineRates, gpus_of, gpus_to_serve
 from atrl_bench.experiments.plan import Job, cell_key, obstacle, trained_model, training_spec
+from atrl_bench.experiments.protocol import asked_in
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.serving import endpoint_of, file_name, require_engine, serving
 from atrl_bench.results.files import write_atomically
@@ -87,12 +88,13 @@ LAUNCH_SPEC: TypeAdapter[TrainingJob | EvaluationJob] = TypeAdapter(TrainingJob 
 
 def job_of_row(job: Job, run_dir: RunDir) -> EvaluationJob:
     run_dir = run_dir.with_model(job.model)
+    asked = asked_in(job.protocol, run_dir)
     model: TrainingJob | str = job.model
     if job.recipe is not None:
         spec = job.run_spec or {}
         model = TrainingJob(run_dir=run_dir, name=job.name, recipe=job.recipe, spec=spec, seed=job.seed)
     evaluations = tuple(item for item in job.evaluations if not obstacle(item.task))
-    return EvaluationJob(run_dir=run_dir, name=job.name, model=model, evaluations=evaluations)
+    return EvaluationJob(run_dir=asked, name=job.name, model=model, evaluations=evaluations)
 
 
 def is_done(job: TrainingJob | EvaluationJob, store: Store) -> bool:

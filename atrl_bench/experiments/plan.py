@@ -33,7 +33,9 @@ from atrl_bench.experiments.definition import (
     TableDefinition,
     list_ablations,
     load_table,
+    table_under,
 )
+from atrl_bench.experiments.protocol import StatedProtocol, asked_in
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.local import TrainedModel, model_ref
@@ -69,6 +71,7 @@ class Job:
     model: str  # the base model
     missing: NotFetchedError | None = None  # what has to be fetched before it is known how the store calls the run
     rate: float = PROFILES_OWN  # of learning, in the profile's own
+    protocol: StatedProtocol | None = None  # of its evaluations; None: the profile's
 
     @property
     def run_key(self) -> str | None:
@@ -126,7 +129,7 @@ class Plan:
 
     @property
     def command(self) -> str:
-        whole = with_saved_points(load_table(self.definition.id), self.run_dir)
+        whole = with_saved_points(table_under(self.definition.id, self.profile), self.run_dir)
         options = []
         for option, planned, every in (
             ("--rows", self.definition.rows, whole.rows),
@@ -155,7 +158,7 @@ def plan_table(
     compared_at: ComparedAt | None = None,
 ) -> Plan:
     """The jobs of a table, with the points that `ablate` added here; `seeds` and `compared_at` replace its own."""
-    definition = with_saved_points(load_table(table), run_dir).select(rows=rows, columns=columns)
+    definition = with_saved_points(table_under(table, run_dir.profile), run_dir).select(rows=rows, columns=columns)
     if compared_at is not None:
         definition = definition.model_copy(update={"compared_at": compared_at})
     return plan_definition(definition, run_dir, seeds)
@@ -192,7 +195,15 @@ def plan_definition(
     run_dir.provide(*(find_task(item.task).folder for item in evaluations_of(*definition.columns)))
     evaluations = {row.id: evaluations_of(*definition.columns_of(row)) for row in definition.rows}
     jobs = [
-        Job(row, seeds[0], evaluations[row.id], None, None, run_dir.with_model(definition.model_of(row)).profile.model)
+        Job(
+            row,
+            seeds[0],
+            evaluations[row.id],
+            None,
+            None,
+            run_dir.with_model(definition.model_of(row)).profile.model,
+            protocol=definition.protocol_of(row),
+        )
         for row in definition.rows
         if not (row.recipe or row.served or row.not_measured)
     ]
@@ -202,13 +213,25 @@ def plan_definition(
     for seed in seeds:
         for row in definition.rows:
             if row.id in recipes:
-                own = run_dir.with_model(definition.model_of(row))
+                own, asked = run_dir.with_model(definition.model_of(row)), definition.protocol_of(row)
                 for rate in rates_of(recipes[row.id], rates):
                     recipe = at_rate(recipes[row.id], run_dir.profile, rate)
                     if definition.compared_at == "best_rate":
                         recipe = with_checks(recipe, run_dir.profile)
                     spec, missing = planned_spec(recipe, own, seed)
-                    jobs.append(Job(row, seed, evaluations[row.id], recipe, spec, own.profile.model, missing, rate))
+                    jobs.append(
+                        Job(
+                            row,
+                            seed,
+                            evaluations[row.id],
+                            recipe,
+                            spec,
+                            own.profile.model,
+                            missing,
+                            rate,
+                            asked,
+                        )
+                    )
     return Plan(definition, run_dir, seeds, tuple(jobs), only)
 
 
@@ -287,15 +310,17 @@ def _by_column(plan: Plan, keys: Mapping[Evaluation, str]) -> dict[str, tuple[st
 
 def evaluation_keys(job: Job, plan: Plan, store: Store) -> dict[Evaluation, str]:
     model = job.model if job.run_key is None else trained_model(job.run_key, store)
-    return {} if model is None else _cell_keys(model, job.evaluations, plan)
+    return {} if model is None else _cell_keys(model, job.evaluations, asked_in(job.protocol, plan.run_dir))
 
 
 def _cell_keys(
-    model: str | TrainedModel, evaluations: Iterable[Evaluation], plan: Plan, *, endpoint: EndpointConfig | None = None
+    model: str | TrainedModel,
+    evaluations: Iterable[Evaluation],
+    run_dir: RunDir,
+    *,
+    endpoint: EndpointConfig | None = None,
 ) -> dict[Evaluation, str]:
-    keys = {
-        item: cell_key(model, item.task, replace(item.options, endpoint=endpoint), plan.run_dir) for item in evaluations
-    }
+    keys = {item: cell_key(model, item.task, replace(item.options, endpoint=endpoint), run_dir) for item in evaluations}
     return {item: key for item, key in keys.items() if key is not None}
 
 
@@ -317,7 +342,7 @@ def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
     evaluations = evaluations_of(*plan.definition.columns)
     for row in plan.definition.rows:
         if row.served:  # what `atrl-bench evaluate MODEL --base-url URL` fills: no table asks an endpoint
-            of_row = _cell_keys(row.served, evaluations, plan, endpoint=EndpointConfig("", row.served))
+            of_row = _cell_keys(row.served, evaluations, plan.run_dir, endpoint=EndpointConfig("", row.served))
             keys |= {(row.id, column): list(of_column) for column, of_column in _by_column(plan, of_row).items()}
     return keys
 

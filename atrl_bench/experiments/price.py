@@ -18,7 +18,8 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_cell_done, is_served
 from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost import GB, Needs, answering_needs, training_needs
-from atrl_bench.experiments.fetch import Need, needs_of
+from atrl_bench.experiments.definition import TableDefinition
+from atrl_bench.experiments.fetch import MODEL, Need, needs_of
 from atrl_bench.experiments.judge_choice import judge_name
 from atrl_bench.experiments.plan import (
     Job,
@@ -32,7 +33,10 @@ from atrl_bench.experiments.plan import (
     planned_spec,
     table_options,
 )
+from atrl_bench.experiments.protocol import asked_in, licence_of
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.shape import model_shape
+from atrl_bench.plugins import paper_folders
 from atrl_bench.printable import Block, Command, Record, Rows, counted
 from atrl_bench.results.store import Cell, Store
 from atrl_bench.training.recipe import Recipe, stages_of
@@ -75,10 +79,14 @@ class Download:
     name: str
     gb: float | None
     terms: tuple[str, ...] = ()
+    about_gb: float | None = None  # of a model's weights in bfloat16, by its shape
+    licence: str = ""  # of released weights, as their paper's folder has it
 
     @property
     def size(self) -> str:
-        return "size not known until fetch" if self.gb is None else f"{self.gb:,.2f} GB"
+        about = "size not known until fetch" if self.about_gb is None else f"about {self.about_gb:,.0f} GB"
+        size = about if self.gb is None else f"{self.gb:,.2f} GB"
+        return f"{size}; licence: {self.licence}" if self.licence else size
 
 
 @dataclass(frozen=True)
@@ -283,11 +291,24 @@ def price_of(plan: Plan) -> Price:
         definition.id,
         run_dir,
         trainings + cells,
-        missing_downloads(needs, run_dir),
+        _licensed(missing_downloads(needs, run_dir), definition),
         following,
         tuple(notes),
         {row.id: definition.evaluate_command(row, run_dir.options) for row in definition.rows if row.served},
         judge_name(run_dir.judge),
+    )
+
+
+def _licensed(downloads: Iterable[Download], definition: TableDefinition) -> tuple[Download, ...]:
+    """With the size of weights that no listing has yet, by their shape, and the licence that a paper's folder has."""
+    papers = {definition.model_of(row): paper_folders()[row.printed_by] for row in definition.rows if row.printed_by}
+    shape = model_shape(definition.shaped_like) if definition.shaped_like else None
+    about = 2 * shape.num_parameters / GB if shape else None
+    return tuple(
+        replace(each, about_gb=about, licence=licence_of(each.name, papers[each.name]) if each.name in papers else "")
+        if each.kind == MODEL
+        else each
+        for each in downloads
     )
 
 
@@ -342,14 +363,17 @@ def _training(recipe: Recipe, run_dir: RunDir, seed: int) -> Cost:
 
 
 def _cells(job: Job, plan: Plan, states: States) -> Iterator[Cost]:
-    run_dir, row = plan.run_dir.with_model(job.model), job.row_at_rate
+    shape = job.model if model_shape(job.model) else plan.definition.shaped_like or job.model
+    run_dir, row = asked_in(job.protocol, plan.run_dir.with_model(shape)), job.row_at_rate
     for column in plan.definition.columns_of(job.row) if job.evaluations else ():
         evaluations = [(find_task(task), options) for task, options in evaluations_of(column)]
         is_possible = not any(obstacle(task.name) for task, _ in evaluations)
         state = states.get((row, job.seed, column.id), "to do") if is_possible else "not permitted here"
         needs, by_vllm = (_answers(evaluations, run_dir, by_vllm=engine) for engine in (False, True))
         source = "; ".join(dict.fromkeys(_source(task, run_dir) for task, _ in evaluations))
-        yield Cost(row, job.seed, state, job.run_key or job.model, needs, by_vllm, column.id, source)
+        checkpoint = job.run_key or job.model
+        asked = checkpoint if job.protocol is None else f"{checkpoint}, asked as {job.row.printed_by or job.row.id}"
+        yield Cost(row, job.seed, state, asked, needs, by_vllm, column.id, source)
 
 
 def _answers(evaluations: Sequence[tuple[Task, EvaluationOptions]], run_dir: RunDir, *, by_vllm: bool) -> Needs:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.ablation import with_saved_points
-from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
+from atrl_bench.experiments.definition import TableDefinition, list_tables, table_under
 from atrl_bench.experiments.plan import best_rates, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import model_ref
@@ -30,7 +30,7 @@ def names_a_row(name: str) -> bool:
 
 
 def table_of(name: str, run_dir: RunDir) -> TableDefinition:
-    return with_saved_points(load_table(split_name(name)[0]), run_dir)
+    return with_saved_points(table_under(split_name(name)[0], run_dir.profile), run_dir)
 
 
 def split_name(name: str) -> tuple[str, list[str]]:

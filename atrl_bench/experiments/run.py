@@ -21,7 +21,7 @@ from atrl_bench.experiments.ablation import save_points
 from atrl_bench.experiments.cost import ASSUMED, RUNTIME_GB, MachineRates, training_needs
 from atrl_bench.experiments.jobs import EvaluationJob, TrainingJob, is_done, job_of_row, remaining, run_job
 from atrl_bench.experiments.memory_check import require_plan_fits
-from atrl_bench.experiments.plan import Job, Plan, best_rates, evaluation_keys
+from atrl_bench.experiments.plan import Job, Plan, best_rates, evaluation_keys, trained_model
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.serving import require_engine
@@ -97,8 +97,11 @@ def demand(job: EvaluationJob, machine: Machine, num_jobs: int, rates: MachineRa
 def _pending(plan: Plan, store: Store) -> list[Job]:
     # Rows that are one and the same, such as two base models that the mini model stands for, are one job.
     jobs = list(plan.needed(best_rates(plan, store)))
-    due = {(job.run_key, job.model): job for job in reversed(jobs)}
-    jobs = [job for job in jobs if due[job.run_key, job.model] is job]
+    due = {(job.run_key, job.model, job.protocol): job for job in reversed(jobs)}
+    jobs = [job for job in jobs if due[job.run_key, job.model, job.protocol] is job]
+    # A training that is asked under several protocols is one job until it is trained.
+    trains = {job.run_key: job for job in reversed(jobs) if job.run_key and not trained_model(job.run_key, store)}
+    jobs = [job for job in jobs if job.run_key not in trains or trains[job.run_key] is job]
     return [job for job in jobs if not is_done(job_of_row(job, plan.run_dir), store)]
 
 

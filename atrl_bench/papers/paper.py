@@ -20,30 +20,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.experiments.definition import paper_folders
+from atrl_bench.experiments.protocol import PaperProtocol, StatedProtocol
+from atrl_bench.plugins import paper_folders
 from atrl_bench.settings import Settings, read_settings
 
 Origin = Literal["own", "of others", "measured again"]
-
-
-class StatedProtocol(Settings):
-    """How scores were measured, as far as it is stated; None is not stated."""
-
-    prompt: str | None = Field(None, description="what is asked for beside the question, or a name for it")
-    system: str | None = None
-    thinking: bool | None = None
-    temperature: float | None = Field(None, ge=0)
-    top_p: float | None = None
-    top_k: int | None = None
-    repeats: int | None = Field(None, gt=0, description="k of a mean over k samples")
-    max_tokens: int | None = None
-    frames: int | None = None
-    max_pixels: int | None = None
-    subset: str | None = Field(None, description="which problems of a benchmark, where not all")
-    grader: str | None = Field(None, description="what decides, and by which rule")
-
-    def stated(self) -> dict[str, Any]:
-        return self.model_dump(exclude_none=True)
 
 
 class PrintedRow(Settings):
@@ -78,7 +59,7 @@ class PrintedTable(Settings):
     settings: dict[str, Any] = Field({}, description="what all its trainings have in common and others have not")
 
 
-class Paper(Settings):
+class Paper(PaperProtocol):
     """`paper.yaml`."""
 
     name: str
@@ -89,8 +70,6 @@ class Paper(Settings):
     link: str = ""
     note: str = ""
     models: dict[str, dict[str, Any]] = Field({}, description="released checkpoints: hub id to licence, base, size")
-    protocol: StatedProtocol = Field(StatedProtocol(), description="as the text states it")
-    code: StatedProtocol = Field(StatedProtocol(), description="where the released code says otherwise, or more")
     marks: dict[str, str] = Field({}, description="signs after a score, with what they mean")
     again: tuple[str, ...] = Field((), description="those marks that say: measured by these authors")
     rows: dict[str, PrintedRow] = Field({})

@@ -25,8 +25,8 @@ from atrl_bench.experiments.definition import (
     load_table,
     paper_of,
 )
-from atrl_bench.papers.paper import Origin, Paper, PrintedColumn, PrintedRow, PrintedTable
-from atrl_bench.papers.scores import SD, PrintedCell, load_printed, read_cells
+from atrl_bench.papers.paper import Origin, Paper, PrintedColumn, PrintedRow, PrintedTable, load_paper
+from atrl_bench.papers.scores import SD, PrintedCell, PrintedScores, load_printed, read_cells
 from atrl_bench.profiles import load_profile
 from atrl_bench.settings import Settings, read_settings
 
@@ -278,6 +278,20 @@ def grouped(scores: Iterable[Score], key: Callable[[Score], Key]) -> dict[Key, l
     for score in scores:
         groups.setdefault(key(score), []).append(score)
     return groups
+
+
+def printed_beside(definition: TableDefinition) -> PrintedScores:
+    """What is printed of a table; for a row with `printed_by`, what that paper prints of the row's model as its own."""
+    printed = load_printed(definition)
+    papers = {name: load_scores(load_paper(name)) for name in {row.printed_by for row in definition.rows} if name}
+    own = {
+        (row.id, column.id): score.value
+        for row in definition.rows
+        for column in definition.columns
+        for score in reversed(papers.get(row.printed_by or "", ()))
+        if (score.checkpoint, score.benchmark) == (model_of(definition, row), column.task) and score.origin == "own"
+    }
+    return printed._replace(scores={**printed.scores, **own})
 
 
 def load_derived(paper: Paper, tables: Collection[str]) -> list[Derived]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table, paper_folders, paper_of
+from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table, paper_of
 from atrl_bench.papers.paper import Paper, load_paper
+from atrl_bench.plugins import paper_folders
 
 NO_SCORE = "--"
 SD = "_sd"  # ends the CSV column of a column's printed standard deviations

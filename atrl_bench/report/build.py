@@ -63,7 +63,7 @@ def build_table(
         label=definition.label,
         profile=profile.name,
         profile_title=profile.title,
-        is_comparable=profile.name == "paper",
+        is_comparable=profile.name in definition.comparable_under,
         baseline=definition.row_label(definition.baseline),
         columns=_columns(definition, published_footnotes),
         rows=tuple(_row(row, source, cells, footnotes) for row in definition.rows),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.tasks import Task, find_task, scored
 from atrl_bench.experiments.ablation import with_saved_points
-from atrl_bench.experiments.definition import list_tables, load_table
+from atrl_bench.experiments.definition import list_tables, table_under
 from atrl_bench.experiments.plan import best_rates, cell_keys, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -72,7 +72,7 @@ def places_of_cells(run_dir: RunDir, store: Store) -> Iterator[CellPlace]:
     names = [name for name in rendered_tables(run_dir.reports) if name in list_tables()]
     seed_of_model = {run.digest: run.spec.get("seed") for run in store.runs() if run.digest}
     seeds = sorted({seed for seed in seed_of_model.values() if seed is not None})
-    for definition in (with_saved_points(load_table(name), run_dir) for name in names):
+    for definition in (with_saved_points(table_under(name, run_dir.profile), run_dir) for name in names):
         plan = plan_definition(definition, run_dir, seeds or None)
         keys = cell_keys(plan.at(best_rates(plan, store)), store)
         recipes = definition.recipes()

@@ -24,8 +24,8 @@ from atrl_bench.experiments.definition import (
     TableDefinition,
     file_stem,
     list_tables,
-    load_table,
     paper_of,
+    table_under,
 )
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, trained_label
@@ -80,7 +80,7 @@ def _statuses(run_dir: RunDir, tables: Mapping[str, Table]) -> Iterable[dict[str
     names = [name for name in list_tables() if paper_of(name)[0] == OWN or name in tables]
     # The main table first; what was rendered without being a known table last.
     for name in [*sorted(names, key=lambda name: (name != "main_7b", name)), *sorted(set(tables) - set(names))]:
-        yield _status(run_dir, name, load_table(name) if name in names else None, tables.get(name))
+        yield _status(run_dir, name, table_under(name, run_dir.profile) if name in names else None, tables.get(name))
 
 
 def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, table: Table | None) -> dict[str, Any]:

@@ -161,10 +161,10 @@ def _pairs(table: Table, published: PublishedRow, row: Row) -> Iterable[PaperPai
             yield PaperPair(column.text, published_score, cell.estimate.mean if cell.estimate else None, None, None)
         else:
             difference = cell.estimate.mean - published_score
-            yield PaperPair(column.text, published_score, cell.estimate.mean, difference, _noise(cell.estimate))
+            yield PaperPair(column.text, published_score, cell.estimate.mean, difference, noise_of(cell.estimate))
 
 
-def _noise(estimate: Estimate) -> float | None:
+def noise_of(estimate: Estimate) -> float | None:
     half_width = math.sqrt(2) * estimate.half_width()
     return None if math.isnan(half_width) else half_width
 
@@ -196,7 +196,7 @@ def _one(baseline: str, where: str, printed: PublishedScore, cell: TableCell) ->
     if printed.difference is None or cell.difference is None:
         return _score(where, printed.score, cell.estimate)
     gain, claimed = cell.difference.estimate, float(printed.difference) / 100
-    noise = _noise(gain)
+    noise = noise_of(gain)
     here = f"{numbers.signed(gain.mean)} ±{numbers.half_width(gain)} points against {baseline} {where}"
     paper_gain = f"the paper's {numbers.signed(printed.difference)}"
     if noise is None:
@@ -211,7 +211,7 @@ def _one(baseline: str, where: str, printed: PublishedScore, cell: TableCell) ->
 
 
 def _score(where: str, printed: Decimal, estimate: Estimate) -> tuple[Reproduction, str]:
-    noise, difference = _noise(estimate), estimate.mean - float(printed) / 100
+    noise, difference = noise_of(estimate), estimate.mean - float(printed) / 100
     if noise is None:
         return "not comparable", f"Not comparable: the score {where} has no interval."
     here = f"{numbers.percent(estimate.mean)} % {where}, {numbers.signed(difference)} from the paper's {printed} %"

@@ -14,7 +14,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
 from atrl_bench.experiments.definition import file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
-from atrl_bench.papers.scores import load_printed
+from atrl_bench.papers.printed import printed_beside
 from atrl_bench.printable import Block, Record
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
 from atrl_bench.report.build import build_table, made_with, rate_grids, rate_note
@@ -23,6 +23,7 @@ from atrl_bench.report.differences import with_headroom
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
+from atrl_bench.report.protocols import with_protocols
 from atrl_bench.report.rendered import PageRecord, page_key, table_from_json
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.text import render_csv, render_json, render_markdown
@@ -163,19 +164,20 @@ def _table_at(plan: Plan, store: Store, rates: Mapping[str, float]) -> Table:
         runs={row: list(chain(*of_row.values())) for row, of_row in runs_by_rate(at, store).items()},
         seeds=plan.seeds,
         recipes=plan.definition.recipes(),
-        printed=load_printed(plan.definition),
+        printed=printed_beside(plan.definition),
         notes=_overlap_notes(plan),
         lacking=_obstacles(plan),
         rates={row: rate for row, rate in rates.items() if not math.isnan(rate)},
     )
-    return made_with(table, plan.profile, plan.run_dir.environment())
+    return made_with(with_protocols(table, plan.definition), plan.profile, plan.run_dir.environment())
 
 
 def _record(plan: Plan, store: Store) -> PageRecord:
     """The record of a planned table as it would be now: all that its numbers and its words depend on."""
     cells = [(at, [store.cell(key) for key in keys]) for at, keys in sorted(cell_keys(plan, store).items())]
     key = page_key(
-        *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds, load_printed(plan.definition)),
+        *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds),
+        printed_beside(plan.definition),
         *(runs_by_rate(plan, store), cells, plan.run_dir.environment(), _overlap_notes(plan), _obstacles(plan)),
     )
     return PageRecord(store, f"{file_stem(plan.definition.id)}.json", key)

@@ -17,7 +17,7 @@ from atrl_bench.data.own import is_own, resolved
 from atrl_bench.data.sets import ALL_SETS, GENERATED_SETS, find_set
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.models.templates import template_text
-from atrl_bench.plugins import files_of
+from atrl_bench.plugins import files_of, paper_folders
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, list_profiles
 from atrl_bench.resources import folder
 from atrl_bench.settings import MAX_BASES, Settings, line_of, read_mapping, text_of
@@ -374,7 +374,9 @@ def list_recipes() -> list[str]:
 
 
 def _recipe_files() -> dict[str, Path]:
-    return files_of("recipes", folder("recipes"))
+    files = files_of("recipes", folder("recipes"))
+    of_papers = [path for home in paper_folders().values() for path in sorted((home / "recipes").glob("*.yaml"))]
+    return {path.stem: path for path in of_papers} | files
 
 
 def _is_recipe(path: Path) -> bool:

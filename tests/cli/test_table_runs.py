@@ -43,8 +43,8 @@ def faked(monkeypatch, table, tmp_path):
 def test_every_table_is_run_the_main_one_first(faked, capsys):
     asked = faked({}, {})
     result = run_all(SMOKE, ONE_PROCESS)
-    assert asked == ["main_7b", *(name for name in list_tables() if name != "main_7b")]
-    assert capsys.readouterr().out.startswith(f"Table 1 of {len(list_tables())}: main_7b\n")
+    assert asked == ["main_7b", *(name for name in list_tables("at_rl") if name != "main_7b")]
+    assert capsys.readouterr().out.startswith(f"Table 1 of {len(list_tables('at_rl'))}: main_7b\n")
     assert not result.has_failures
     assert [table.table for table in result.tables] == asked
 
@@ -52,7 +52,7 @@ def test_every_table_is_run_the_main_one_first(faked, capsys):
 def test_a_table_that_fails_does_not_stop_the_others_and_is_named(faked):
     faked({"main_7b": MissingDataError("No GeoQA here.", next_step="fetch it"), "video": ValueError("odd")}, {})
     result = run_all(SMOKE, ONE_PROCESS)
-    assert {table.table for table in result.tables} == set(list_tables())
+    assert {table.table for table in result.tables} == set(list_tables("at_rl"))
     errors = [table.failures for table in result.tables if table.report is None]
     assert errors == [{"main_7b": "No GeoQA here."}, {"video": "ValueError: odd"}]
     text = text_of(result)

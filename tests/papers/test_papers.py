@@ -9,13 +9,13 @@ import pytest
 
 import atrl_bench
 from atrl_bench.errors import InvalidFileError, UnknownNameError
-from atrl_bench.experiments.definition import list_tables, paper_folders
+from atrl_bench.experiments.definition import list_tables
 from atrl_bench.papers.across import across
 from atrl_bench.papers.audit import audit
 from atrl_bench.papers.paper import PrintedColumn, PrintedTable, list_papers, load_paper
 from atrl_bench.papers.printed import load_claims, load_scores
 from atrl_bench.papers.scores import read_cells
-from atrl_bench.plugins import FOLDERS
+from atrl_bench.plugins import FOLDERS, paper_folders
 
 WHOLE = ["vppo", "papo", "noisyrollout", "easyr1"]
 
