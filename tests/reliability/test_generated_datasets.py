@@ -100,7 +100,9 @@ def generate(rng: random.Random, folder: Path, private: Path) -> Generated:
         column = rng.choice(
             [
                 lambda: pa.array(paths, pa.string()),
-                lambda: pa.array([path and {"path": path} for path in paths], pa.struct({"path": pa.string()})),
+                lambda: pa.array(
+                    [None if path is None else {"path": path} for path in paths], pa.struct({"path": pa.string()})
+                ),
                 lambda: pa.array([[path] for path in paths], pa.list_(pa.string())),
                 lambda: pa.array([[{"path": path}] for path in paths], pa.list_(pa.struct({"path": pa.string()}))),
                 lambda: pa.array([{"image": {"bytes": None, "path": path}} for path in paths]),
