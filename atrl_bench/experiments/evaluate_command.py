@@ -22,7 +22,7 @@ from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.records import Sample
 from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics.means import Estimate
-from atrl_bench.results.statistics.metrics import ScoredSamples, breakdown, score, suite_score
+from atrl_bench.results.statistics.metrics import ScoredSamples, bounds, breakdown, is_headline, score, suite_score
 from atrl_bench.results.statistics.reliance import Reliance, reliance
 from atrl_bench.results.store import Store
 
@@ -118,11 +118,17 @@ class TaskScores:
     by: dict[str, dict[str, ScoreInterval]]
     variants: dict[str, ScoreInterval]
     judge: JudgeSummary | None
+    between: dict[str, tuple[float, float]] = field(default_factory=dict)  # in place of scores that are no headline
     image: str | None = None  # how pictures were withheld
     looks: Looks | None = None
 
     def rows(self) -> Iterable[tuple[str, ...]]:
-        yield from (interval.row(self.task, metric) for metric, interval in self.scores.items())
+        for metric, interval in self.scores.items():
+            if metric in self.between:
+                low, high = (f"{100 * end:.1f}" for end in self.between[metric])
+                yield self.task, metric, f"{low} to {high}", "the judge failed on too many answers for one number"
+            else:
+                yield interval.row(self.task, metric)
         for key, parts in self.by.items():
             yield from (interval.row(f"  {key}: {value}", self.headline) for value, interval in parts.items())
         yield from (interval.row(f"  {name}", self.headline) for name, interval in self.variants.items())
@@ -218,6 +224,9 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
     composite = [f"{name}@{num_repeats}" for name in statistics]
     parts = breakdown(ScoredSamples(answers, f"mean@{num_repeats}"), by) if by else {}
     metrics = list(dict.fromkeys([*([headline] if headline in composite else []), *plain, *composite]))
+    parts_of = {metric: ScoredSamples(answers, metric, statistics) for metric in metrics}
+    estimates = {metric: score(part) for metric, part in parts_of.items()}
+    between = {metric: ends for metric, part in parts_of.items() if (ends := bounds([part])) is not None}
     return TaskScores(
         task=task,
         title=info.title,
@@ -231,7 +240,8 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         thought_tokens=sum(sample.response.num_thought for sample in samples) / max(1, len(samples)),
         states=dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
         headline=headline,
-        scores={metric: ScoreInterval.of(score(ScoredSamples(answers, metric, statistics))) for metric in metrics},
+        scores={metric: ScoreInterval.of(estimate) for metric, estimate in estimates.items()},
+        between={metric: ends for metric, ends in between.items() if not is_headline(estimates[metric], ends)},
         by={by: {value: ScoreInterval.of(part) for value, part in parts.items()}}
         if by and parts.keys() - {"none"}
         else {},

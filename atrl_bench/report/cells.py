@@ -21,6 +21,7 @@ from atrl_bench.results.statistics.means import Difference, Estimate, SeedSpread
 from atrl_bench.results.statistics.metrics import (
     ScoredSamples,
     group_residuals,
+    is_headline,
     parse_metric,
     suite_difference,
     suite_score,
@@ -116,6 +117,17 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
     elif len(answers) == len(tasks):
         measured.scores[at], measured.all_repeats[at] = (scores_of(answers, metric) for metric in metrics)
     scores, all_repeats = measured.scores.get(at), measured.all_repeats.get(at)
+    estimate = scores.estimate() if scores else None
+    between = (
+        _between(answers, column.metric) if scores and counted.counts.judge_failed and not column.relies_on else None
+    )
+    if estimate is not None and between is not None:
+        low, high = (f"{100 * end:.1f}" for end in between)
+        said = f"between {low} and {high}: the judge failed on {counted.counts.judge_failed} answers"
+        if not is_headline(estimate, between):
+            del measured.scores[at], measured.all_repeats[at]
+            return replace(counted, state="failed", reason=f"{said}.", command=_command(source, row, column))
+        counted = replace(counted, provenance=(*counted.provenance, ("score", said)))
     failure = next((cell.reason for cell in stored if cell.state == "failed"), "")
     num_seeds = len(source.seeds) if row.recipe else 1
     is_whole = len(stored) >= num_seeds * len(tasks) and all(cell.state == "done" for cell in stored)
@@ -125,10 +137,20 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
         state="failed" if failure else "measured" if is_whole else "partial",
         reason="" if is_whole else failure or unfinished,
         command="" if is_whole else _command(source, row, column),
-        estimate=scores.estimate() if scores else None,
+        estimate=estimate,
         seeds=spread_of(scores.by_seed.values()) if scores and row.recipe else None,
         all_repeats=all_repeats.estimate() if all_repeats else None,
     )
+
+
+def _between(answers: Answers, metric: str) -> tuple[float, float] | None:
+    """The score with each answer that the judge failed on wrong, and with each right; None where it failed on none."""
+    filled = (
+        {task: {seed: array.with_failed(score) for seed, array in of_seed.items()} for task, of_seed in answers.items()}
+        for score in (0.0, 1.0)
+    )
+    low, high = sorted(suite_score(scores_of(of_score, metric).parts, num_resamples=0).mean for of_score in filled)
+    return (low, high) if low < high else None
 
 
 def _unanswered(source: TableSource, row: RowDefinition, column: ColumnDefinition, stored: Sequence[Cell]) -> TableCell:

@@ -59,6 +59,11 @@ class ScoreArray:
     def rows(self, rows: Sequence[int] | np.ndarray) -> ScoreArray:
         return ScoreArray(tuple(self.problems[p] for p in rows), self.scores_PR[rows], self.states_PR[rows])
 
+    def with_failed(self, score: float) -> ScoreArray:
+        """With this score for each answer that the judge failed on."""
+        failed_PR = self.states_PR == STATES.index("judge failed")
+        return ScoreArray(self.problems, np.where(failed_PR, score, self.scores_PR), self.states_PR)
+
     def repeats(self, num_repeats: int) -> ScoreArray:
         """The first so many repeats, those that were never asked for without any answer."""
         scores_PR, states_PR = empty(len(self.problems), num_repeats)

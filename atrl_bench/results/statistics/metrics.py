@@ -6,7 +6,9 @@ averaged. That order matters where a statistic is not linear: a composite solved
 mastered" in any of them.
 
 Answers nobody has judged yet (not graded, or the judge failed) count neither as right nor as wrong: their problem has
-no weight in that repeat, and a problem without any judged answer is left out. The estimate says how many remain.
+no weight in that repeat, and a problem without any judged answer is left out. The estimate says how many remain. A
+judge is asked about what the rules did not prove right, so its failures leave the right ones: `bounds` says between
+what the number lies, and where they are further apart than its error bar it is no headline.
 """
 
 from __future__ import annotations
@@ -141,6 +143,19 @@ def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESA
         num_repeats = min(part.differences_of for part in parts)
         return replace(mean, kind="paired", num_repeats=num_repeats) if num_repeats else score_of(mean)
     return score_of(bootstrap([_part(part) for part in parts], num_resamples, seed))
+
+
+def bounds(parts: Sequence[ScoredSamples]) -> tuple[float, float] | None:
+    """The number with each answer that the judge failed on wrong, and with each right; None where it failed on none."""
+    filled = ([replace(part, answers=part.answers.with_failed(score)) for part in parts] for score in (0.0, 1.0))
+    low, high = sorted(suite_score(of_parts, num_resamples=0).mean for of_parts in filled)
+    return (low, high) if low < high else None
+
+
+def is_headline(estimate: Estimate, between: tuple[float, float] | None) -> bool:
+    """Whether the answers without a verdict leave the number as sure as its error bar says."""
+    low, high = estimate.interval()
+    return between is None or not between[1] - between[0] > high - low
 
 
 def suite_difference(
