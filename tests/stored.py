@@ -32,7 +32,9 @@ def fill_cell(
         (name, r): mark for r, of in enumerate(repeats) for name, mark in zip(names, of, strict=True) if mark != "."
     }
     store.add_responses(key, [Response(name, r, "h", text, 4, 0.1, False) for name, r in marks])
-    store.add_verdicts(key, {at: Verdict(STATES[mark], "3", "fast", "") for at, mark in marks.items()})
+    store.add_verdicts(
+        key, {at: Verdict(STATES[mark], "3", "judge" if mark == "j" else "fast", "") for at, mark in marks.items()}
+    )
     if is_finished:
         store.finish_cell(key, expected=len(names) * len(repeats))
     return key

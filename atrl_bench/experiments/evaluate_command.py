@@ -226,7 +226,9 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
     metrics = list(dict.fromkeys([*([headline] if headline in composite else []), *plain, *composite]))
     parts_of = {metric: ScoredSamples(answers, metric, statistics) for metric in metrics}
     estimates = {metric: score(part) for metric, part in parts_of.items()}
-    between = {metric: ends for metric, part in parts_of.items() if (ends := bounds([part])) is not None}
+    # What a metric leaves without a verdict on purpose is no failure of a judge.
+    is_judged = any(grader == "judge" for grader, _ in store.without_verdict(key))
+    between = {metric: bounds([part]) for metric, part in parts_of.items()} if is_judged else {}
     return TaskScores(
         task=task,
         title=info.title,
@@ -241,7 +243,7 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         states=dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
         headline=headline,
         scores={metric: ScoreInterval.of(estimate) for metric, estimate in estimates.items()},
-        between={metric: ends for metric, ends in between.items() if not is_headline(estimates[metric], ends)},
+        between={metric: ends for metric, ends in between.items() if ends and not is_headline(estimates[metric], ends)},
         by={by: {value: ScoreInterval.of(part) for value, part in parts.items()}}
         if by and parts.keys() - {"none"}
         else {},

@@ -118,9 +118,8 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
         measured.scores[at], measured.all_repeats[at] = (scores_of(answers, metric) for metric in metrics)
     scores, all_repeats = measured.scores.get(at), measured.all_repeats.get(at)
     estimate = scores.estimate() if scores else None
-    between = (
-        _between(answers, column.metric) if scores and counted.counts.judge_failed and not column.relies_on else None
-    )
+    is_judged = any(grader == "judge" for cell in stored for grader, _ in source.store.without_verdict(cell.key))
+    between = _between(answers, column.metric) if scores and is_judged and not column.relies_on else None
     if estimate is not None and between is not None:
         low, high = (f"{100 * end:.1f}" for end in between)
         said = f"between {low} and {high}: the judge failed on {counted.counts.judge_failed} answers"
