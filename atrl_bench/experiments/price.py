@@ -20,7 +20,7 @@ from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost import GB, Needs, answering_needs, training_needs
 from atrl_bench.experiments.definition import TableDefinition
 from atrl_bench.experiments.fetch import MODEL, Need, needs_of
-from atrl_bench.experiments.judge_choice import judge_name
+from atrl_bench.experiments.judge_choice import NOBODY, judge_name
 from atrl_bench.experiments.plan import (
     Job,
     Plan,
@@ -41,6 +41,7 @@ from atrl_bench.printable import Block, Command, Record, Rows, counted
 from atrl_bench.results.store import Cell, Store
 from atrl_bench.training.recipe import Recipe, stages_of
 
+JUDGE_TOKENS = 350  # of a question to it: 200 of instructions, the question, the gold and the extracted answer
 HOURS_WITHOUT_ASKING = 1.0
 TOKENS_PER_ANSWER = 400  # as long as nothing is stored here that says how long answers are
 FINISHED = ("done", "not permitted here")  # states in which nothing is left to do
@@ -118,6 +119,13 @@ class Price(Record):
         return list({cost.identity: cost for cost in self.costs if cost.state not in FINISHED}.values())
 
     @property
+    def judge_questions(self) -> int | None:
+        """At most how many answers left to give a judge is asked about; None without one."""
+        if self.judge in ("", NOBODY):
+            return None
+        return int(sum(cost.needs.counts["answers"] for cost in self.costs_left if cost.column))
+
+    @property
     def gpu_hours(self) -> float:
         """GPU-hours of all that is left to do, as far as they are known."""
         return sum(cost.needs.gpu_hours for cost in self.costs_left)
@@ -156,7 +164,11 @@ class Price(Record):
     def document(self) -> dict[str, Any]:
         document: dict[str, Any] = {"profile": self.run_dir.profile.name, "folder": str(self.run_dir.root)}
         document |= {name: getattr(self, name) for name in ("name", "next", "notes", "served", "judge")}
-        document |= {"downloads": list(map(asdict, self.downloads)), "left": self.left()}
+        document |= {
+            "judge_questions": self.judge_questions,
+            "downloads": list(map(asdict, self.downloads)),
+            "left": self.left(),
+        }
         if self.tables:
             tables = [{"table": name, **counts} for name, counts in self.tables]
             return document | {"tables": tables, "together": _counts(self.costs_left)}
@@ -238,6 +250,12 @@ class Price(Record):
         yield ""
         yield Rows(list(rows.values()), ("Evaluations, of each row", "answers", per, "from"), right=(1, 2), indent=0)
         yield Rows([(f"judge: {self.judge}",)])
+        if (questions := self.judge_questions) is not None:
+            tokens = questions * JUDGE_TOKENS / 1e6
+            asked = (
+                f"at most {questions:,} questions, a request each, of some {JUDGE_TOKENS} tokens: {tokens:,.2f} million"
+            )
+            yield f"  {asked}. It is asked about what the rules do not prove right, and once about equal answers."
         states = Counter(cost.state.partition(",")[0] for cost in self.cells)
         yield "Cells: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
 
