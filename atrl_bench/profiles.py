@@ -45,6 +45,9 @@ class TrainingSizes(Settings):
     top_p: float = Field(gt=0, le=1, description="nucleus of the rollouts; 1 keeps the policy's own distribution")
     save_every_rollouts: int = Field(gt=0, description="at least so far apart are resume checkpoints")
     dtype: str = Field(description="compute type: float32 or bfloat16; full finetuning keeps its weights in float32")
+    measures_looking: bool = Field(
+        False, description="whether each rollout logs what a grey picture takes from its responses; a pass more"
+    )
     checks: int = Field(0, ge=0, description="times in a run that greedy answers and drift are looked at; 0: never")
 
 

@@ -38,13 +38,15 @@ def token_dependency(blackened_logprobs_BT: Tensor, logprobs_BT: Tensor) -> Tens
     return (d_BT.exp() - d_BT - 1).clamp(0.0, MAX_DEPENDENCY)
 
 
-def black_patch(image_processor: Any) -> Tensor:
-    """Return the row that the image processor makes of a patch of a black picture."""
+def black_patch(image_processor: Any, level: int = 0) -> Tensor:
+    """Return the row that the image processor makes of a patch of a black picture, or of one of another grey level."""
     from PIL import Image
 
     side = 4 * getattr(image_processor, "patch_size", 14)
     processed = (
-        {} if image_processor is None else image_processor(images=[Image.new("RGB", (side, side))], return_tensors="pt")
+        {}
+        if image_processor is None
+        else image_processor(images=[Image.new("RGB", (side, side), (level,) * 3)], return_tensors="pt")
     )
     pixels_N = processed.get("pixel_values")
     if (

@@ -248,6 +248,7 @@ def _rollout_work(recipe: RolloutRecipe, profile: Profile) -> Work:
         counts["sampled_responses"] = round(rollouts * sum(drawn))
     has_old_policy = recipe.updates_per_rollout(sizes) > 1 or recipe.weighs_tokens or uses_vllm(recipe, profile)
     passes = has_old_policy + bool(recipe.kl_coef) + bool(recipe.vppo) + bool(recipe.critic)
+    passes += sizes.measures_looking * (1 + (not has_old_policy))
     return Work(counts, rollouts, tuple(drawn), rollouts * trained, passes, bool(recipe.kl_coef))
 
 

@@ -39,6 +39,7 @@ from atrl_bench.training.advantages.gae import estimator_of
 from atrl_bench.training.dealing import Share, dealt
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
 from atrl_bench.training.group_sampling import sample_groups
+from atrl_bench.training.looking import note_looking
 from atrl_bench.training.loss_terms import LossTerms
 from atrl_bench.training.losses import (
     are_clipped,
@@ -162,6 +163,8 @@ class Loop(Trainer):
                 torch.mul, [of_tokens(rollout, responses, self) for of_tokens in self.weightings]
             )
         rollout.extra = self.terms.prepare(rollout, responses, self)
+        if self.sizes.measures_looking:
+            note_looking(rollout, responses, self)
         if not self.is_off_policy:  # it was for the correction: the ratio to the policy itself is one
             rollout.old_BT = None
         rollout.sampled_BT = None

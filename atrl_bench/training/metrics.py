@@ -60,7 +60,10 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
     ):
         summary[f"last {name}"] = _mean(lines[-num_rollouts:], name)
     names = {
-        name for line in lines for name in line if name.startswith(("credit/", "dynamic_sampling/", "vppo/", "loss/"))
+        name
+        for line in lines
+        for name in line
+        if name.startswith(("credit/", "dynamic_sampling/", "vppo/", "loss/", "looking/"))
     }
     summary |= {name: _mean(lines, name) for name in sorted(names)}
     # The greedy path at its worst says what an average hides; drift adds up.

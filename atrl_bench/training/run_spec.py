@@ -15,7 +15,7 @@ from atrl_bench.training.rollout_engine import engine_spec
 # Part of every run's key: raise it when the same recipe would give other weights.
 TRAINING_VERSION = 2
 YOUNGER = ("losses", "advantages", "freeze", "lora_targets", "template", "system")
-CHANGES_NOTHING = ("checks", "save_every_rollouts")  # sizes that no weight depends on
+CHANGES_NOTHING = ("checks", "save_every_rollouts", "measures_looking")  # sizes that no weight depends on
 
 
 def run_spec(
