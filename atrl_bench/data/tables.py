@@ -130,6 +130,7 @@ def _column(cells: list[Any]) -> Any:
 
 def _opened(path: Path) -> Any:
     """The file, once a process of limited memory has counted the bytes of its rows."""
+    path = path.absolute()  # its process may have begun in another folder
     [num_bytes] = sha256_of([path], of=_counted, memory="tables.json")
     if int(num_bytes) > most_bytes(path):
         raise InvalidFileError(

@@ -255,9 +255,10 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
 
 def _looks(store: Store, key: str, withheld: Sequence[Sample], by: str | None) -> dict[str, Any]:
     """How pictures were withheld in a cell, and what that says beside the same cell with them, where it is done."""
-    spec = CellSpec.from_dict(cell.spec) if (cell := store.cell(key)) is not None else None
-    if spec is None or spec.image is None:
+    cell = store.cell(key)
+    if cell is None or cell.spec.get("image") is None:
         return {}
+    spec = CellSpec.from_dict(cell.spec)
     shown = store.cell(replace(spec, image=None).key)
     if shown is None or shown.state != "done":
         return {"image": spec.image}

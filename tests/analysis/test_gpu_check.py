@@ -127,7 +127,7 @@ def test_the_rehearsal_gives_the_plan_its_constant(tmp_path, one_thread):
     record = json.loads((tmp_path / "gpu_check.json").read_text())
     assert record["step"]["shares"].keys() >= {"generation", "scoring", "graph", "optimiser"}
     rates = RunDir.at(tmp_path, load_profile("mini")).rates
-    assert rates.basis.startswith("1 of 9 rates measured on ")  # the others are those of a GPU
+    assert rates.basis.startswith("1 of 7 rates measured on ")  # the others are those of a GPU
     assert rates.cpu_flops == record["rates"]["cpu_flops"]
     assert (tmp_path / "gpu_check.html").is_file()
 

@@ -143,7 +143,7 @@ def test_the_papers_run_is_resolved_without_gpu_network_or_model(tmp_path):
         "train", "recipes/sapo.yaml", "--credit", "atrl", "--profile", "paper", "--dry-run", cwd=tmp_path
     )
     assert result.returncode == 0, result.stderr
-    for expected in ("loss_type: sapo", "learning_rate: 1.0e-06", "Qwen/Qwen2.5-VL-7B-Instruct", "num_generations: 8"):
+    for expected in ("objective: sapo", "learning_rate: 1.0e-06", "Qwen/Qwen2.5-VL-7B-Instruct", "group_size: 8"):
         assert expected in result.stdout
 
 

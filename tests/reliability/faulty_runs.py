@@ -85,7 +85,7 @@ def records(path: Path) -> dict[str, object]:
         for table, columns in {
             "cells": "key, spec, state, reason, expected",
             "responses": "cell, problem_id, repeat, prompt_hash, text, num_tokens, truncated",
-            "grades": "*",
+            "grades": "cell, problem_id, repeat, extracted, state, grader, why, score, details",
             "runs": "key, spec, state, reason, checkpoint, digest",
         }.items():
             for row in store.execute(f"SELECT {columns} FROM {table}"):

@@ -54,9 +54,9 @@ def test_reductions_by_hand():
     # Two responses, of one and of three tokens, which an update takes in two passes like this one.
     loss_BT = torch.tensor([[6.0, 9.0, 9.0], [1.0, 2.0, 3.0]])
     mask_BT = torch.tensor([[1, 0, 0], [1, 1, 1]])
-    assert losses.mean_of_means(loss_BT, mask_BT, 2) == (6 + 2) / 2 / 2
-    assert losses.mean_of_sums(loss_BT, mask_BT, 2) == (6 + 6) / 2 / 2
-    assert losses.token_mean(loss_BT, mask_BT, 8) == (6 + 6) / 8
+    assert (loss_BT * losses.mean_of_means(mask_BT, 4)).sum() == (6 + 2) / 2 / 2
+    assert (loss_BT * losses.mean_of_sums(mask_BT, 4)).sum() == (6 + 6) / 2 / 2
+    assert (loss_BT * losses.token_mean(mask_BT, 8)).sum() == (6 + 6) / 8
 
 
 @pytest.mark.parametrize("name", ["grpo", "dapo", "gspo", "sapo", "reinforce"])
@@ -64,5 +64,6 @@ def test_where_every_ratio_is_one_each_objective_has_the_gradient_of_minus_the_a
     recipe, mask_BT = load_recipe(name), torch.tensor([[1, 1, 0]])
     logprob_BT = torch.tensor([[-1.0, -2.0, -9.0]], requires_grad=True)
     ratio_BT = losses.importance_ratio(recipe, logprob_BT, logprob_BT.detach(), mask_BT)
-    losses.mean_of_means(losses.policy_loss(recipe, ratio_BT, torch.tensor([[0.5]])), mask_BT, 1).backward()
+    loss_BT = losses.policy_loss(recipe, ratio_BT, torch.tensor([[0.5]]))
+    (loss_BT * losses.mean_of_means(mask_BT, 1)).sum().backward()
     assert logprob_BT.grad.tolist() == [[-0.25, -0.25, 0.0]]
