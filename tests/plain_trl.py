@@ -57,6 +57,7 @@ def trl_arguments(recipe: Any, profile: Any, *, rollouts: int) -> dict[str, Any]
         "save_strategy": "no",
         "logging_steps": 1,
         "report_to": [],
+        "seed": 0,  # what is black is drawn from it
         "disable_tqdm": True,
     }
     if recipe.objective == "sapo":

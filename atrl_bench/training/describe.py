@@ -77,6 +77,7 @@ def _rollouts(recipe: RolloutRecipe, profile: Profile, num_devices: int) -> dict
         "rollouts": {
             "number": rollouts,
             "problems_each": sizes.prompts_per_rollout,
+            "group_size": sizes.group_size,
             **engine_spec(recipe, profile).get("rollouts", {}),
         },
         "rewards": rewards,
