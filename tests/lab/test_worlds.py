@@ -69,8 +69,9 @@ def test_a_shipped_base_is_what_its_digest_says_and_what_its_recipe_made(base):
         world = world_of_base(base)
         assert record["recipe"]["base"] == world.bases[base].model_dump(mode="json", exclude_defaults=True)
         assert record["recipe"]["world"] == world.model_dump(mode="json", exclude={"bases"})
-        assert {name for name in world.bases if is_shipped_whole(name)} >= {next(iter(world.bases))}
-    if is_shipped_whole(base):  # of which a wheel has one a world
+        if world.name != "shortcut":  # its base is rebuilt from that of `perception`
+            assert is_shipped_whole(next(iter(world.bases)))
+    if is_shipped_whole(base):  # a wheel has not room for all
         assert sha256((shipped / WEIGHTS).read_bytes()).hexdigest() == record["sha256"]
         assert (model_ref(base).name, model_ref(base).folder) == (base, shipped)
 
