@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
 
 import torch
+from tiny_vlms import token_types
 
 from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.prompt import Sampling
 from atrl_bench.training.group_sampling import prompt_inputs
-from atrl_bench.training.multimodal import token_types
 
 
 class LLM:

@@ -179,3 +179,12 @@ def make_tiny_vlm(family: str, attn_implementation: str = "sdpa") -> TinyVlm:
     model.set_attn_implementation(attn_implementation)
     inputs, response_mask_BT = _batch(family)
     return TinyVlm(model, inputs, response_mask_BT, inputs["input_ids"] == IMAGE)
+
+
+def token_types(input_ids: Tensor, image_id: int | None, video_id: int | None) -> Tensor:
+    """Return what kind of token each one is, as a processor writes it: 1 of an image, 2 of a video, 0 of text."""
+    types = torch.zeros_like(input_ids)
+    for token_id, kind in ((image_id, 1), (video_id, 2)):
+        if token_id is not None:
+            types[input_ids == token_id] = kind
+    return types

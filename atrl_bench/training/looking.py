@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ GREY = 127  # the level that evaluations show as `blank`
 def note_looking(rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> None:
     """Log the mean drop a token, in nats: of right and of wrong responses, and of tokens known to be read or reasoned.
 
+    A response without a picture counts nowhere.
+
     drop_t = log pi(y_t | picture, question, y_<t) - log pi(y_t | grey, question, y_<t)
     """
     with tools.clock.phase("looking"):
@@ -42,7 +45,8 @@ def note_looking(rollout: Rollout, responses: Sequence[SampledResponse], tools: 
         logprob_BT = tools.score(rollout).logprob_BT if rollout.old_BT is None else rollout.old_BT
         drop_BT = logprob_BT - tools.score(replace(rollout, visuals_B=grey_B)).logprob_BT
     drops: dict[str, list[float]] = {}
-    for drop_T, mask_T, response in zip(drop_BT, rollout.mask_BT.bool(), responses, strict=True):
+    shows_B = ["pixel_values" in visual for visual in rollout.visuals_B]
+    for drop_T, mask_T, response in compress(zip(drop_BT, rollout.mask_BT.bool(), responses, strict=True), shows_B):
         of_tokens = drop_T[mask_T].cpu()
         accuracy = float(response.group.accuracies[response.repeat])
         if not math.isnan(accuracy):

@@ -21,7 +21,6 @@ Media = dict[str, list[Any]]  # a prompt's images and videos, in order, by `imag
 
 KINDS_OF_TOKEN = ("mm_token_type_ids", "token_type_ids")
 TOKEN_FIELDS = ("input_ids", "attention_mask", *KINDS_OF_TOKEN)
-IMAGE, VIDEO = 1, 2  # in `mm_token_type_ids`; text is 0
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,3 @@ def padded(rows: Sequence[Sequence[float]], value: float, side: str) -> Tensor:
     """The rows as one tensor, with this value on that side of the shorter ones."""
     tensors = [torch.tensor(row) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value, padding_side=side)
-
-
-def token_types(input_ids: Tensor, image_id: int | None, video_id: int | None) -> Tensor:
-    """What kind of token each one is, as the processor writes it; a response has none of an image or video."""
-    types = torch.zeros_like(input_ids)
-    for token_id, kind in ((image_id, IMAGE), (video_id, VIDEO)):
-        if token_id is not None:
-            types[input_ids == token_id] = kind
-    return types

@@ -26,6 +26,7 @@ from atrl_bench.training.data import TrainingData
 from atrl_bench.training.group_sampling import sample_groups
 from atrl_bench.training.multimodal import read_prompts, with_media
 from atrl_bench.training.order import generator
+from atrl_bench.training.passes import computing_in
 from atrl_bench.training.recipe import PairSampling, PreferenceRecipe
 from atrl_bench.training.rewards.accuracy import AccuracyReward
 from atrl_bench.training.sharding import whole
@@ -128,7 +129,7 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
     examples = [inputs.data.example(row, inputs.seed) for row in rows]
     messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
     keys = [f"pairs:{row}" for row in rows]
-    computing = torch.autocast(inputs.model.device.type, torch.bfloat16, enabled=sizes.dtype == "bfloat16")
+    computing = computing_in(getattr(torch, sizes.dtype), inputs.model.device)
     with whole(inputs.model) as model, computing:  # all processes together, also one without problems
         if not rows:
             return []

@@ -29,6 +29,11 @@ from atrl_bench.training.shared_prompts import SharedPrompts, unwrapped, why_not
 MIN_ROWS_TO_HALVE = 16
 
 
+def computing_in(dtype: torch.dtype, device: torch.device) -> torch.autocast:
+    """A context in which a model whose weights are float32 computes in this type."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16)
+
+
 class Passes:
     """Makes them, `size` responses at a time, computing in this type."""
 
@@ -116,8 +121,7 @@ class Passes:
         return self.trim_padding and trim
 
     def computing(self, device: torch.device) -> torch.autocast:
-        """A context in which a model computes in the type of the passes."""
-        return torch.autocast(device.type, torch.bfloat16, enabled=self._computes_in == torch.bfloat16)
+        return computing_in(self._computes_in, device)
 
     def prompts_read(self, model: Any) -> str:
         """How often these passes read a prompt that several responses share."""

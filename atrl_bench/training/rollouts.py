@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from atrl_bench.credit.blackening import black_patch
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import credit_rule
 from atrl_bench.grading.grade import GradingPool
@@ -33,6 +34,8 @@ def build(inputs: TrainerInputs[RolloutRecipe]) -> Iterator[Loop]:
     sizes = recipe.sizes(inputs.profile)
     if recipe.vppo is not None or "blackened_logprob" in needs_of(credit_rule(recipe.credit.rule)):
         refuse_videos(recipe.name, data)
+    if recipe.vppo is not None or sizes.measures_looking:
+        black_patch(inputs.processor.image_processor)  # raises where its patches cannot be blackened
     require_truth(
         recipe.credit.rule, data, next_step="give --set data=code_words --model mini-perception, or another --credit"
     )

@@ -59,7 +59,7 @@ class Trainer(ABC):
     credit: CreditWeights | None = None
 
     def __init__(self, inputs: TrainerInputs[Any], *, num_updates: int, updates_per_rollout: int = 1) -> None:
-        self.inputs, self.profile, self.processes = inputs, inputs.profile, launched()
+        self.profile, self.processes = inputs.profile, launched()
         self.sizes: TrainingSizes = inputs.recipe.sizes(inputs.profile)
         self.model, self.processor, self.data, self.run_seed = inputs.model, inputs.processor, inputs.data, inputs.seed
         self.device = next(self.model.parameters()).device
@@ -73,7 +73,6 @@ class Trainer(ABC):
         self.checkpoints = Checkpoints(inputs.resume_folder)
         self.left: list[list[Rollout]] = []  # of the running rollout: updates that are not done
         self.clock, self.notes = PhaseClock(), defaultdict[str, list[float]](list)
-        self.lines: list[dict[str, Any]] = []  # of metrics, one a step
         self.watchers: list[Callable[[], None]] = []  # told of each step, before its line
         self.listeners: list[Callable[[dict[str, Any]], None]] = []  # told each line, on the main process
         self.sampled_by = engine_spec(inputs.recipe, inputs.profile)
@@ -185,7 +184,6 @@ class Trainer(ABC):
         notes = {name: values for name, values in self.notes.items() if values}
         self.notes.clear()
         line = {"step": self.step, **metrics, **means_of(self.processes.gather([notes]))}
-        self.lines.append(line)
         for tell in self.listeners if self.processes.is_main else ():
             tell(line)
 

@@ -120,6 +120,8 @@ def open_trainer(tmp_path, base_folder, profile):
             inputs = load_inputs(tmp_path / f"run{next(numbers)}", recipe, profile, str(base_folder), data_dir, 0)
             trainer = opened.enter_context(build_trainer(inputs))
             trainer.profile = profile
+            trainer.lines = []  # of metrics, one a step
+            trainer.listeners.append(trainer.lines.append)
             return trainer
 
         yield build

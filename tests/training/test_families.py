@@ -13,11 +13,12 @@ import pytest
 import torch
 from PIL import Image
 from tiny_vlms import FAMILIES as OTHERS
+from tiny_vlms import token_types
 from trainer_parts import rollout_of
 from vlm_checkpoints import CHECKPOINTS, write_checkpoint
 
 from atrl_bench.credit import install_row_capture
-from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, with_media
+from atrl_bench.training.multimodal import joined_visuals, read_prompt, with_media
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import build_trainer, load_inputs, train
 from atrl_bench.training.shared_prompts import why_not

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from tiny_vlms import token_types
 from trainer_parts import gradients_of, groups_of, logprobs_of, parts_of_rollout, rollout_of
 
 from atrl_bench.credit import visual_columns
 from atrl_bench.models.mrope import put_words_after_videos
-from atrl_bench.training.multimodal import joined_visuals, read_prompt, token_types, with_media
+from atrl_bench.training.multimodal import joined_visuals, read_prompt, with_media
 
 ROWS = (0, 2, 4, 7)  # the last is about an image
 

@@ -27,6 +27,7 @@ from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import build_trainer, load_inputs
 from atrl_bench.training.weights.dependency import draws_of, most_dependent, note_anchors, trajectory_scale
 
 
@@ -227,3 +228,14 @@ def test_training_changes_the_weights_and_logs_what_it_did(make_trainer):
 def test_a_rollout_that_is_made_again_has_the_same_scale_for_every_token(make_trainer):
     first, second = (six(make_trainer("vppo", **WITHOUT_REFILLING)) for _ in range(2))
     assert torch.equal(first.weights_BT, second.weights_BT)
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("vppo", {}), ("grpo", {"measures_looking": True})])
+def test_a_processor_whose_patches_cannot_be_blackened_is_refused_before_anything_is_sampled(
+    name, sizes, tmp_path, base_folder, data_dir, profile
+):
+    recipe = load_recipe(name, data="geometry3k", overrides=sizes)
+    inputs = load_inputs(tmp_path / "run", recipe, profile, str(base_folder), data_dir, 0)
+    inputs.processor.image_processor = None
+    with pytest.raises(InvalidFileError, match="cannot be blackened"), build_trainer(inputs):
+        pass
