@@ -1,6 +1,6 @@
 """Which published differences are larger than the noise that their benchmark's size implies.
 
-The paper prints no answers, so how often two rows disagree on a problem is unknown. Two bounds are known. Unpaired:
+No answers are printed, so how often two rows disagree on a problem is unknown. Two bounds are known. Unpaired:
 both rows answer independently, and the standard error of the difference is sqrt(p(1-p)/n + q(1-q)/n). Best case: the
 better row loses no problem that the other solves, and the exact McNemar test has only wins to count. Between the two
 lies what decides: how many problems may change sides before the difference could be chance.
@@ -60,15 +60,16 @@ def noise(scores: Sequence[Score], claims: Claims) -> Section:
         if score.task in claims.sizes
     ]
     spread = grouped((s for s in scores if s.spread is not None), lambda score: (score.table, score.column))
-    findings += [_spread(members, claims.sizes[members[0].task][0]) for members in spread.values()]
+    known = (members for members in spread.values() if members[0].task in claims.sizes)
+    findings += [_spread(members, claims.sizes[members[0].task][0]) for members in known]
     readings = Counter(finding.details.get("reading") for finding in findings)
     return Section(
         "noise",
         "Differences against noise",
-        "One run each over the benchmark's problems, counted as independent, which favours the paper (MathVerse asks "
-        "788 problems five times). Beyond noise: larger than 1.96 unpaired standard errors. Noise: not significant "
-        "even if the better row lost no problem. Between them it depends on how many problems changed sides, which "
-        "only the answers would tell.",
+        "The problems of a benchmark count as independent, which favours the paper where several are asked of one "
+        "picture. Beyond noise: larger than 1.96 unpaired standard errors. Noise: not significant even if the better "
+        "row lost no problem. Between them it depends on how many problems changed sides, which only the answers "
+        "would tell.",
         f"{readings['beyond noise']} differences are beyond noise, {readings['noise']} are noise, "
         f"{readings['undecided']} cannot be decided from what is printed.",
         tuple(findings),

@@ -48,6 +48,14 @@ def test_every_paper_has_a_title_and_scores_that_can_be_read_and_named(name):
     assert {score.table for score in scores} >= set(paper.tables)
     assert {score.row for score in scores} >= set(paper.rows), "a row that no table prints"
     assert {score.column for score in scores} >= set(paper.columns) - {"mathvision_testmini"}
+    assert all(section.summary for section in audit(paper, others=False))
+
+
+def test_spreads_over_trainings_say_something_where_the_size_of_the_benchmark_is_known():
+    [noise] = [section for section in audit(load_paper("sober_look"), others=False) if section.id == "noise"]
+    spreads = [finding.where for finding in noise.findings if "spread" in finding.where]
+    assert any("MATH500" in where for where in spreads)
+    assert not any("Minerva" in where for where in spreads)
 
 
 @pytest.mark.parametrize("name", WHOLE)
