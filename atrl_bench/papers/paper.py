@@ -67,7 +67,7 @@ class Paper(PaperProtocol):
     title: str
     short: str = Field("", description="what pages call it; none: its folder's name")
     identifier: str = Field("", description="arXiv id and version, or repository and commit")
-    link: str = ""
+    link: str = Field("", pattern=r"^(https?://\S+)?$")
     note: str = ""
     models: dict[str, dict[str, Any]] = Field({}, description="released checkpoints: hub id to licence, base, size")
     marks: dict[str, str] = Field({}, description="signs after a score, with what they mean")
