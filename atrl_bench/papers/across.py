@@ -5,7 +5,7 @@ A frame of every printed score, grouped by what papers share: the name of a chec
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
+from atrl_bench.papers.noise import Z95, bounds
 from atrl_bench.papers.paper import list_papers, load_paper
 from atrl_bench.papers.printed import Score, load_claims, load_scores
 
@@ -81,7 +82,7 @@ def concerning(paper: str, sections: Sequence[Section]) -> list[Section]:
 
 
 def _section(name: str, title: str, method: str, findings: Sequence[AuditFinding]) -> Section:
-    counts = {outcome: sum(f.outcome == outcome for f in findings) for outcome in ("fails", "open", "holds")}
+    counts = Counter(finding.outcome for finding in findings)
     summary = (
         f"{len(findings)} comparisons: {counts['fails']} disagree with nothing stated that explains it, "
         f"{counts['open']} under protocols that differ or are not stated, {counts['holds']} agree."
@@ -126,8 +127,8 @@ def _apart(scores: pd.DataFrame, by: str, sizes: Mapping[str, int], *, methods: 
 
 
 def _chance(score: Score, problems: int) -> str:
-    p = float(score.value) / 100
-    return f"; two samples of {problems} problems: ±{196 * math.sqrt(2 * p * (1 - p) / problems):.1f}"
+    stderr = bounds(float(score.value), float(score.value), problems).unpaired_stderr
+    return f"; two samples of {problems} problems: ±{Z95 * stderr:.1f}"
 
 
 def _details(members: Sequence[Score], **more: Any) -> dict[str, Any]:

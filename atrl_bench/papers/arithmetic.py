@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import groupby
 
+from atrl_bench.experiments.definition import AVERAGE
 from atrl_bench.papers.findings import AuditFinding, Section
 from atrl_bench.papers.printed import (
-    AVERAGE,
     Address,
     Claim,
     Derived,

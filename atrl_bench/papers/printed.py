@@ -10,6 +10,7 @@ import csv
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
 from itertools import product
 from typing import Any, Self, TypeVar
 
@@ -30,7 +31,6 @@ from atrl_bench.papers.scores import SD, PrintedCell, PrintedScores, load_printe
 from atrl_bench.profiles import load_profile
 from atrl_bench.settings import Settings, read_settings
 
-AVERAGE = "average"
 Address = tuple[str, str, str]  # table, row, column
 Key = TypeVar("Key", bound=Hashable)
 
@@ -269,7 +269,13 @@ class _Defined(_Stated):
 
 
 def model_of(definition: TableDefinition, row: RowDefinition) -> str:
-    return definition.model_of(row) or load_profile("paper").model
+    return definition.model_of(row) or _usual_model()
+
+
+@cache
+def _usual_model() -> str:
+    """The base model of a table that names none."""
+    return load_profile("paper").model
 
 
 def grouped(scores: Iterable[Score], key: Callable[[Score], Key]) -> dict[Key, list[Score]]:

@@ -25,7 +25,6 @@ SD = "_sd"  # ends the CSV column of a column's printed standard deviations
 class PrintedCell(NamedTuple):
     """One score, and the signs after it."""
 
-    line: int
     row: str
     column: str
     score: Decimal
@@ -86,9 +85,7 @@ def read_cells(path: Path, paper: Paper | None = None) -> Iterator[PrintedCell]:
                     digits = (text or "").rstrip(marks)
                     score = _score(path, reader.line_num, column, digits, low=-100 if column in gains else 0)
                     signs = (text or "")[len(digits) :]
-                    yield PrintedCell(
-                        reader.line_num, record["row"], column, _percent(score) if is_share else score, signs
-                    )
+                    yield PrintedCell(record["row"], column, _percent(score) if is_share else score, signs)
 
 
 def _percent(share: Decimal) -> Decimal:
@@ -108,6 +105,6 @@ def _score(path: Path, line: int, column: str, text: str, low: int) -> Decimal:
         if not low <= score <= 100:
             raise InvalidOperation
     except InvalidOperation:
-        what = f"{path}:{line}: field {column!r}: {text!r} is no percentage between 0 and 100, nor {NO_SCORE} for none."
-        raise InvalidFileError(what, next_step=f"edit {path}") from None
+        what = f"{path}:{line}: field {column!r}: {text!r} is no percentage between {low} and 100"
+        raise InvalidFileError(f"{what}, nor {NO_SCORE} for none.", next_step=f"edit {path}") from None
     return score
