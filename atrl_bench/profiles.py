@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -190,10 +191,14 @@ class Profile(Settings):
     def answering(self, **sizes: float | str | None) -> Profile:
         """This profile with those sizes of an evaluation that an option names; None leaves the profile's own."""
         named = {name: value for name, value in sizes.items() if value is not None}
-        evaluation = EvaluationSizes.model_validate(self.evaluation.model_dump() | named)
-        profile = self.model_copy(update={"evaluation": evaluation})
+        profile = self.evaluating(named)
         profile._asked = self._asked | named
         return profile
+
+    def evaluating(self, sizes: Mapping[str, Any]) -> Profile:
+        """This profile with other sizes of an evaluation."""
+        evaluation = EvaluationSizes.model_validate({**self.evaluation.model_dump(), **sizes})
+        return self.model_copy(update={"evaluation": evaluation})
 
     def settings(self) -> dict[str, Any]:
         """What a report shows of it: without rollouts where they are made as usual."""

@@ -38,7 +38,6 @@ class Processes:
 
     index: int = 0
     count: int = 1
-    local_index: int = 0  # among those on this machine
 
     @property
     def is_main(self) -> bool:
@@ -158,4 +157,4 @@ def launched() -> Processes:
 
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE_IN_TRAINING)
     atexit.register(state.destroy_process_group)
-    return Processes(state.process_index, state.num_processes, state.local_process_index)
+    return Processes(state.process_index, state.num_processes)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from atrl_bench.profiles import EvaluationSizes
 from atrl_bench.settings import Settings, read_mapping, read_settings
 
 if TYPE_CHECKING:
@@ -95,5 +94,4 @@ def asked_in(protocol: StatedProtocol | None, run_dir: RunDir) -> RunDir:
     """The run folder with evaluations under a protocol; None leaves the profile's."""
     if protocol is None:
         return run_dir
-    sizes = EvaluationSizes.model_validate(run_dir.profile.evaluation.model_dump() | protocol.sizes())
-    return replace(run_dir, profile=run_dir.profile.model_copy(update={"evaluation": sizes}))
+    return replace(run_dir, profile=run_dir.profile.evaluating(protocol.sizes()))
