@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, overlap_note
 from atrl_bench.errors import MissingDataError
@@ -15,6 +16,7 @@ from atrl_bench.experiments.answer_credit import shade_changes
 from atrl_bench.experiments.definition import file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
 from atrl_bench.papers.printed import printed_beside
+from atrl_bench.papers.scores import PrintedScores
 from atrl_bench.printable import Block, Record
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
 from atrl_bench.report.build import build_table, made_with, rate_grids, rate_note
@@ -72,8 +74,9 @@ def render(
     """
     run_dir = plan.run_dir
     with run_dir.open_store() as store:
-        record, keys = _record(plan, store), cell_keys(plan.at(best_rates(plan, store)), store)
-        table, drawings = _read(plan, store, record)
+        beside, keys = _beside(plan), cell_keys(plan.at(best_rates(plan, store)), store)
+        record = _record(plan, store, beside)
+        table, drawings = _read(plan, store, record, beside)
         if with_credit:
             _shade_changes(plan, store, keys)
         shades = remembered_shades(run_dir)
@@ -127,34 +130,47 @@ def read_table(plan: Plan, store: Store) -> Table:
 
     Where rows are compared at their best learning rates, these are its numbers, and all rates stand beside them.
     """
-    return _read(plan, store, _record(plan, store))[0]
+    beside = _beside(plan)
+    return _read(plan, store, _record(plan, store, beside), beside)[0]
 
 
-def _read(plan: Plan, store: Store, record: PageRecord) -> tuple[Table, dict[str, Drawing] | None]:
+class _Beside(NamedTuple):
+    """What a table has beside its measured numbers."""
+
+    printed: PrintedScores
+    overlap_notes: list[str]
+    lacking: dict[str, str]
+
+
+def _beside(plan: Plan) -> _Beside:
+    return _Beside(printed_beside(plan.definition), _overlap_notes(plan), _obstacles(plan))
+
+
+def _read(plan: Plan, store: Store, record: PageRecord, beside: _Beside) -> tuple[Table, dict[str, Drawing] | None]:
     reports = plan.run_dir.reports
     if (files := record.unchanged(reports)) is not None:
         table, *figures = [(file, (reports / file["name"]).read_text(encoding="utf-8")) for file in files]
         drawings = {file["shows"]: Drawing(file["name"], text, file["described"]) for file, text in figures}
         return table_from_json(table[1]), drawings
-    return _built(plan, store), None
+    return _built(plan, store, beside), None
 
 
-def _built(plan: Plan, store: Store) -> Table:
+def _built(plan: Plan, store: Store, beside: _Beside) -> Table:
     rates = best_rates(plan, store)
     if not rates:
-        return with_headroom(_table_at(plan, store, {}), plan.definition)
-    table = _table_at(plan, store, rates)
+        return with_headroom(_table_at(plan, store, {}, beside), plan.definition)
+    table = _table_at(plan, store, rates, beside)
     decided = {row: rate for row, rate in rates.items() if not math.isnan(rate)}
     table = replace(
         table,
-        equal_rate=_table_at(plan, store, {}).comparisons,
+        equal_rate=_table_at(plan, store, {}, beside).comparisons,
         grids=(*table.grids, *rate_grids(plan, store, decided)),
         notes=(rate_note(plan.definition, rates), *table.notes),
     )
     return with_headroom(table, plan.definition)
 
 
-def _table_at(plan: Plan, store: Store, rates: Mapping[str, float]) -> Table:
+def _table_at(plan: Plan, store: Store, rates: Mapping[str, float], beside: _Beside) -> Table:
     at = plan.at(rates)
     table = build_table(
         plan.definition,
@@ -164,21 +180,20 @@ def _table_at(plan: Plan, store: Store, rates: Mapping[str, float]) -> Table:
         runs={row: list(chain(*of_row.values())) for row, of_row in runs_by_rate(at, store).items()},
         seeds=plan.seeds,
         recipes=plan.definition.recipes(),
-        printed=printed_beside(plan.definition),
-        notes=_overlap_notes(plan),
-        lacking=_obstacles(plan),
+        printed=beside.printed,
+        notes=beside.overlap_notes,
+        lacking=beside.lacking,
         rates={row: rate for row, rate in rates.items() if not math.isnan(rate)},
     )
     return made_with(with_protocols(table, plan.definition), plan.profile, plan.run_dir.environment())
 
 
-def _record(plan: Plan, store: Store) -> PageRecord:
+def _record(plan: Plan, store: Store, beside: _Beside) -> PageRecord:
     """The record of a planned table as it would be now: all that its numbers and its words depend on."""
     cells = [(at, [store.cell(key) for key in keys]) for at, keys in sorted(cell_keys(plan, store).items())]
     key = page_key(
         *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds),
-        printed_beside(plan.definition),
-        *(runs_by_rate(plan, store), cells, plan.run_dir.environment(), _overlap_notes(plan), _obstacles(plan)),
+        *(runs_by_rate(plan, store), cells, plan.run_dir.environment(), beside),
     )
     return PageRecord(store, f"{file_stem(plan.definition.id)}.json", key)
 
