@@ -149,12 +149,14 @@ def evaluate(
     scores = evaluate_model(model, names, choice, run_dir, options.where, quiet=quiet)
     if launched().is_main:
         from atrl_bench.report.evaluations import write_evaluations
+        from atrl_bench.report.front_page import write_index
 
         page = write_evaluations(run_dir)
         show(scores, options.as_json)
         if budget is not None:
             options.say(f"Spent: {budget.text}.")
         if page is not None:
+            write_index(run_dir)
             options.say(f"Report: {page}")
 
 

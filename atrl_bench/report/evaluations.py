@@ -20,7 +20,6 @@ from atrl_bench.report.answers import AnswerSource, file_name, remembered_shades
 from atrl_bench.report.build import build_table, made_with
 from atrl_bench.report.compare import name_of
 from atrl_bench.report.frame import places_of_cells
-from atrl_bench.report.front_page import write_index
 from atrl_bench.report.table_run import write_report
 from atrl_bench.results.store import Cell, Store
 
@@ -29,7 +28,7 @@ CAPTION = "Percent, with 95 % intervals over groups of problems. Each heading sa
 
 
 def write_evaluations(run_dir: RunDir) -> Path | None:
-    """Write the page, and the front page that lists it; None where every evaluation is a table's."""
+    """Write the page; None where every evaluation is a table's."""
     with run_dir.open_store() as store:
         cells = cells_without_table(run_dir, store)
         if not cells:
@@ -39,9 +38,7 @@ def write_evaluations(run_dir: RunDir) -> Path | None:
         shades, generated = remembered_shades(run_dir), run_dir.profile.generated_data
         answers = AnswerSource(store, keys, run_dir.data_dir, shades, has_known_anchors=generated)
         table = made_with(table, run_dir.profile, run_dir.environment())
-        page, *_ = write_report(table, run_dir.reports, answers, drawings={})
-    write_index(run_dir)
-    return page
+        return write_report(table, run_dir.reports, answers, drawings={})[0]
 
 
 def cells_without_table(run_dir: RunDir, store: Store) -> list[Cell]:
