@@ -227,8 +227,8 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
     parts_of = {metric: ScoredSamples(answers, metric, statistics) for metric in metrics}
     estimates = {metric: score(part) for metric, part in parts_of.items()}
     # What a metric leaves without a verdict on purpose is no failure of a judge.
-    is_judged = any(grader == "judge" for grader, _ in store.without_verdict(key))
-    between = {metric: bounds([part]) for metric, part in parts_of.items()} if is_judged else {}
+    is_judged = store.lacks_judgement(key)
+    between = {metric: bounds(part.filled) for metric, part in parts_of.items()} if is_judged else {}
     return TaskScores(
         task=task,
         title=info.title,

@@ -20,6 +20,7 @@ from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics.means import Difference, Estimate, SeedSpread, average_of, seed_spread
 from atrl_bench.results.statistics.metrics import (
     ScoredSamples,
+    bounds,
     group_residuals,
     is_headline,
     parse_metric,
@@ -118,8 +119,10 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
         measured.scores[at], measured.all_repeats[at] = (scores_of(answers, metric) for metric in metrics)
     scores, all_repeats = measured.scores.get(at), measured.all_repeats.get(at)
     estimate = scores.estimate() if scores else None
-    is_judged = any(grader == "judge" for cell in stored for grader, _ in source.store.without_verdict(cell.key))
-    between = _between(answers, column.metric) if scores and is_judged and not column.relies_on else None
+    is_judged = any(source.store.lacks_judgement(cell.key) for cell in stored)
+    between = None
+    if scores and is_judged and not column.relies_on:
+        between = bounds(lambda score: scores_of(_filled(answers, score), column.metric).parts)
     if estimate is not None and between is not None:
         low, high = (f"{100 * end:.1f}" for end in between)
         said = f"between {low} and {high}: the judge failed on {counted.counts.judge_failed} answers"
@@ -142,14 +145,11 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
     )
 
 
-def _between(answers: Answers, metric: str) -> tuple[float, float] | None:
-    """The score with each answer that the judge failed on wrong, and with each right; None where it failed on none."""
-    filled = (
-        {task: {seed: array.with_failed(score) for seed, array in of_seed.items()} for task, of_seed in answers.items()}
-        for score in (0.0, 1.0)
-    )
-    low, high = sorted(suite_score(scores_of(of_score, metric).parts, num_resamples=0).mean for of_score in filled)
-    return (low, high) if low < high else None
+def _filled(answers: Answers, score: float) -> Answers:
+    """With this score for each answer that the judge failed on."""
+    return {
+        task: {seed: array.with_failed(score) for seed, array in of_seed.items()} for task, of_seed in answers.items()
+    }
 
 
 def _unanswered(source: TableSource, row: RowDefinition, column: ColumnDefinition, stored: Sequence[Cell]) -> TableCell:
@@ -171,14 +171,22 @@ def _command(source: TableSource, row: RowDefinition, column: ColumnDefinition) 
     definition, options = source.definition, source.profile.training_option
     if row.served:
         return definition.evaluate_command(row, options)
-    if definition.id not in list_tables():  # of models that were only evaluated
-        model = row.label.removeprefix(f"{source.profile.name}: ")  # which `as_measured` puts before it
-        return f"atrl-bench evaluate {model} --tasks {column.task} {source.profile.option}"
+    if definition.id not in list_tables():
+        return f"atrl-bench evaluate {_evaluated(source, row)} --tasks {column.task} {source.profile.option}"
     table = " ".join([definition.id, options, *table_options(definition, source.seeds)])
     columns = f"--columns {column.id}" + (" --allow-code" if column.id in source.lacking else "")
     if row.added_by:
         return f"atrl-bench ablate {table} {row.added_by} {columns}"
     return f"atrl-bench run-table {table} --rows {row.id} {columns}"
+
+
+def _evaluated(source: TableSource, row: RowDefinition) -> str:
+    """What `evaluate` calls a model that is no table's row: by its name in another cell, a training by its folder."""
+    keys = (key for (of_row, _), keys in source.cell_keys.items() if of_row == row.id for key in keys)
+    cell = next(filter(None, map(source.store.cell, keys)), None)
+    name = row.label if cell is None else str(cell.spec["model_name"])
+    run = source.store.run(name)
+    return name if run is None else f"runs/{source.profile.name}/{run.checkpoint}"
 
 
 def _average(source: TableSource, measured: MeasuredCells, row: RowDefinition) -> TableCell:

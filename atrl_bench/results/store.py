@@ -335,6 +335,10 @@ class Store:
         rows = self._read("SELECT grader, why FROM grades WHERE cell = ? AND state = 'judge failed'", key)
         return [(str(grader), str(why)) for grader, why in rows]
 
+    def lacks_judgement(self, key: str) -> bool:
+        """Whether a judge failed on any answer of the cell."""
+        return any(grader == "judge" for grader, _ in self.without_verdict(key))
+
     def mean_tokens(self, at_most: int = 10_000) -> float | None:
         """The mean length of so many of the stored answers, None where there are none."""
         query = "SELECT avg(num_tokens) FROM (SELECT num_tokens FROM responses LIMIT ?)"

@@ -14,6 +14,7 @@ from atrl_bench.evaluation.tasks import list_suites
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.compare import compare_models
+from atrl_bench.report.evaluations import write_evaluations
 from atrl_bench.report.table_model import Table, TableCell
 from atrl_bench.report.text import render_json, terminal_text
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
@@ -219,3 +220,21 @@ def test_answers_without_the_picture_are_compared_only_where_that_is_asked_for(s
     with pytest.raises(MissingDataError, match="geoqa_test@none") as refused:
         compared(tmp_path, "a", "b", ["geoqa_test"], image="none")
     assert "--image none" in refused.value.next_step
+
+
+def test_what_a_training_of_this_folder_was_not_asked_is_missing_with_a_command_that_finds_its_checkpoint(
+    store, tmp_path
+):
+    recipe = {"recipe": {"method": "rl", "objective": "grpo", "credit": {"rule": "uniform"}}, "seed": 0}
+    run = store.add_run({"kind": "training", "profile": "smoke", **recipe})
+    store.finish_run(run, seconds=1.0, summary={}, checkpoint=f"checkpoints/{run}", digest=f"digest of {run}")
+    how = {"profile": "smoke", "limit": None, "run_seed": 0}
+    how["decoding"] = {"repeats": 1, "temperature": 0, "top_p": 1.0, "max_new_tokens": 8}
+    for model, tasks in (("other", ("geoqa_test", "mathvista_testmini")), (run, ("geoqa_test",))):
+        for task in tasks:
+            fill(store, spec(model, task, **how), single(1.0, 0.0))
+    page = write_evaluations(RunDir.at(tmp_path, PROFILE))
+    assert page is not None
+    assert "grpo, seed 0" in page.read_text()
+    command = f"atrl-bench evaluate runs/smoke/checkpoints/{run} --tasks mathvista_testmini --profile smoke"
+    assert command in page.read_text()

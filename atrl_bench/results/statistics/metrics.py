@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
@@ -87,6 +87,10 @@ class ScoredSamples:
         rows = [p for p, problem in enumerate(self.answers.problems) if problem.problem_id in kept]
         return replace(self, answers=self.answers.rows(np.array(rows, dtype=np.intp)))
 
+    def filled(self, score: float) -> list[ScoredSamples]:
+        """With this score for each answer that the judge failed on; the only part of a suite of one."""
+        return [replace(self, answers=self.answers.with_failed(score))]
+
     def weighted(self) -> Weighted:
         """The composite number as a function of the weights of `problems`."""
         assert self.maker is not None
@@ -145,10 +149,12 @@ def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESA
     return score_of(bootstrap([_part(part) for part in parts], num_resamples, seed))
 
 
-def bounds(parts: Sequence[ScoredSamples]) -> tuple[float, float] | None:
-    """The number with each answer that the judge failed on wrong, and with each right; None where it failed on none."""
-    filled = ([replace(part, answers=part.answers.with_failed(score)) for part in parts] for score in (0.0, 1.0))
-    low, high = sorted(suite_score(of_parts, num_resamples=0).mean for of_parts in filled)
+def bounds(filled: Callable[[float], Sequence[ScoredSamples]]) -> tuple[float, float] | None:
+    """The number with each answer that the judge failed on wrong, and with each right; None where it failed on none.
+
+    `filled` gives the answers with a score in place of those failures.
+    """
+    low, high = sorted(suite_score(filled(score), num_resamples=0).mean for score in (0.0, 1.0))
     return (low, high) if low < high else None
 
 
