@@ -27,10 +27,9 @@ TEXT_SUFFIXES = (".json", ".jsonl", ".tsv", ".csv")
 MAX_NAME = 250  # characters of a path; a longer cell of a TSV is the picture itself
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """The table of a Parquet file, or these columns of it."""
+def read_parquet(path: Path) -> Any:
     with reading(path):
-        return _opened(path).read(None if columns is None else list(columns))
+        return _opened(path).read()
 
 
 def read_tables(paths: Sequence[Path]) -> Any:

@@ -112,8 +112,8 @@ class Processes:
         with tempfile.TemporaryDirectory(prefix="atrl-bench-") as name:
             yield Path(name)
 
-    def send(self, folder: Path, *, left_empty: Callable[[str], bool] = lambda name: False) -> None:
-        """Write the files of the main process's folder into that of each of the others, some of them empty."""
+    def send(self, folder: Path) -> None:
+        """Write the files of the main process's folder into that of each of the others."""
         if self.count == 1:
             return
         files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -121,8 +121,7 @@ class Processes:
             if not self.is_main:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).touch()
-            if not left_empty(name):
-                self._send(folder / name)
+            self._send(folder / name)
 
     def _send(self, path: Path) -> None:
         with path.open("rb" if self.is_main else "wb") as file:

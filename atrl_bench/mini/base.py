@@ -52,8 +52,8 @@ class BaseRecipe(Settings):
     )
 
 
-def load_base_recipe(path: Path | None = None) -> BaseRecipe:
-    return read_settings(path or folder("recipes") / "mini_base.yaml", BaseRecipe)
+def load_base_recipe() -> BaseRecipe:
+    return read_settings(folder("recipes") / "mini_base.yaml", BaseRecipe)
 
 
 def prompt(processor: Any, question: str, template: int | None) -> str:

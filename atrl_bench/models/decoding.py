@@ -15,8 +15,7 @@ H key heads, D size of a head.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,24 +139,6 @@ def sample(
         )
         for tokens_T, length, logprobs_T in zip(tokens_MT, length_M, logprobs_MT, strict=True)
     ]
-
-
-@contextmanager
-def without_media_tokens(model: Any) -> Iterator[None]:
-    """Make the model's placeholders for images and videos impossible inside the block, whoever generates with it.
-
-    One that is drawn has no pixels: the model cannot read it, nor can a trainer score the response.
-    """
-    token_ids = media_tokens(model)
-
-    def forbid(_module: Any, _arguments: Any, output: Any) -> None:
-        output.logits[..., token_ids] = torch.finfo(output.logits.dtype).min
-
-    handle = model.register_forward_hook(forbid)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def media_tokens(model: Any) -> list[int]:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.papers.across import across, concerning
-from atrl_bench.papers.arithmetic import arithmetic, prose
+from atrl_bench.papers.arithmetic import arithmetic, follows, prose
 from atrl_bench.papers.contradictions import below_baseline, coincidences, contradictions
 from atrl_bench.papers.findings import Section
-from atrl_bench.papers.follows import follows
 from atrl_bench.papers.granularity import granularity, last_digits
 from atrl_bench.papers.noise import against_baseline, noise
 from atrl_bench.papers.paper import Paper

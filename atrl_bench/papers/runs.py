@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from statistics import mean, stdev
 
+from atrl_bench.papers.arithmetic import baseline_address
 from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
-from atrl_bench.papers.follows import baseline_address
 from atrl_bench.papers.paper import Paper
 from atrl_bench.papers.printed import Score, grouped
 

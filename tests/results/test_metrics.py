@@ -14,11 +14,16 @@ from atrl_bench.errors import UnknownNameError
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.statistics.bootstrap import bootstrap
 from atrl_bench.results.statistics.composite import mean_by, plain_mean
-from atrl_bench.results.statistics.means import clustered_mean, clustered_score, mean_of_parts, paired_difference
+from atrl_bench.results.statistics.means import (
+    Difference,
+    clustered_mean,
+    clustered_score,
+    mean_of_parts,
+    paired_difference,
+)
 from atrl_bench.results.statistics.metrics import (
     ScoredSamples,
     breakdown,
-    difference,
     score,
     suite_difference,
     suite_score,
@@ -55,6 +60,10 @@ def answers(
         for i, value in enumerate(points)
     ]
     return ScoredSamples.of(samples, metric, STATISTICS)
+
+
+def difference(a: ScoredSamples, b: ScoredSamples, **options: int) -> Difference:
+    return suite_difference([a], [b], **options)
 
 
 # What a metric means ----------------------------------------------------------------------------------------------

@@ -11,8 +11,6 @@ from atrl_bench.errors import InvalidFileError
 
 KEY = "token_credit"
 """The choice at the top of verl's configuration, and the credit of each token in its batches."""
-MODULE = "atrl_bench.engines.verl.plugin"
-"""For `VERL_USE_EXTERNAL_MODULES`: verl hides that an entry point failed, but not that such a module did."""
 
 _ENGINE = "Only verl's FSDP engines make the pass that leaves the attention rows."
 ULYSSES = "Ulysses gives each process a part of the sequence and of the heads; a row needs the whole of both."

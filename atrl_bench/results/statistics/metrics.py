@@ -124,16 +124,6 @@ def score(answers: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: i
     return suite_score([answers], num_resamples=num_resamples, seed=seed)
 
 
-def difference(
-    a: ScoredSamples, b: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
-) -> Difference:
-    """A minus b over the problems both have, resampling the groups of both at once where a bootstrap is needed.
-
-    The two are answers of one task under one metric.
-    """
-    return suite_difference([a], [b], num_resamples=num_resamples, seed=seed)
-
-
 def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
     """The unweighted mean of the parts' numbers, parts of one suite that may share content.
 
