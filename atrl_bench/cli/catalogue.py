@@ -43,7 +43,9 @@ class Catalogue(Record):
         for number, (kind, entries) in enumerate(self.kinds.items()):
             yield from ("", kind) if number else (kind,)
             head = ("", "split", "rows", "runs", "scored by; needs") if kind == "tasks" else ()
-            yield Rows([_row(name, entry) for name, entry in entries.items()], head, right=(2,), cut=True)
+            # Of everything a line each, of one kind all that is said.
+            rows = [_row(name, entry) for name, entry in entries.items()]
+            yield Rows(rows, head, right=(2,), cut=len(self.kinds) > 1)
             if kind == "tasks":
                 yield RUNS
 
@@ -93,7 +95,7 @@ def _rules() -> dict[str, Entry]:
     for rule in rule_names():
         try:
             text = summary_of("rules", rule) if rule in plugins("rules") else credit_rule(rule).__doc__
-            described = (text or "no description").strip().splitlines()[0]
+            described = (text or "no description").strip().splitlines()[0].removeprefix("Returns ")
         except PluginError as error:  # the others can be listed all the same
             entries[rule] = f"{error.what} {error.why}"
         else:

@@ -278,11 +278,12 @@ class TableDefinition(Settings):
 
     def select(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> TableDefinition:
         """The table with these rows and columns only, in its own order; None keeps all that the rows need."""
-        kept = _pick("row", self.rows, rows)
+        kept = _pick("row", self.rows, rows, f"atrl-bench list rows {self.id}")
         if columns is None:
             columns = [column.id for row in kept for column in self.columns_of(row)]
         shown = [column.relies_on for column in self.columns if column.id in columns and column.relies_on]
-        return self.model_copy(update={"rows": kept, "columns": _pick("column", self.columns, [*columns, *shown])})
+        picked = _pick("column", self.columns, [*columns, *shown], f"atrl-bench plan {self.id}")
+        return self.model_copy(update={"rows": kept, "columns": picked})
 
     def as_measured(self, profile: Profile, rates: Mapping[str, float] | None = None) -> TableDefinition:
         """The table with the profile's name in every label, for rows cut out of their page; not of paper's."""
@@ -389,11 +390,11 @@ def _read_table(path: Path, name: str) -> TableDefinition:
     return read_settings(path, TableDefinition, id=name)
 
 
-def _pick(kind: str, items: tuple[ItemT, ...], names: Sequence[str] | None) -> tuple[ItemT, ...]:
+def _pick(kind: str, items: tuple[ItemT, ...], names: Sequence[str] | None, next_step: str) -> tuple[ItemT, ...]:
     if names is None:
         return items
     ids = [item.id for item in items]
     for name in names:
         if name not in ids:
-            raise UnknownNameError(kind, name, ids)
+            raise UnknownNameError(kind, name, ids, next_step=next_step)
     return tuple(item for item in items if item.id in names)

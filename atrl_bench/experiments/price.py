@@ -223,10 +223,10 @@ class Price(Record):
         if not self.trainings:
             return
         on_gpus = any(cost.needs.gpus for cost in self.trainings)
-        head = ("GPUs", "GPU-hours", "hours", "disk GB") if on_gpus else ("hours",)
+        head = ("GPUs", "GPU-hours", "hours", "disk GB") if on_gpus else ("time",)
         rows = []
         for cost in self.trainings:
-            needs, of = cost.needs, {"hours": f"{cost.needs.minutes:.1f} min" if cost.needs.minutes else ""}
+            needs, of = cost.needs, {"time": f"{cost.needs.minutes:.1f} min" if cost.needs.minutes else ""}
             if needs.gpus:
                 of = {"GPUs": f"{needs.gpus} x {needs.gb_per_gpu:.0f} GB", "GPU-hours": f"{needs.gpu_hours:,.0f}"}
                 of |= {"hours": f"{needs.hours:,.0f}", "disk GB": f"{needs.checkpoint_gb:.0f}"}
