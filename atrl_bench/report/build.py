@@ -21,7 +21,7 @@ from atrl_bench.report.differences import Differences, comparisons, with_best, w
 from atrl_bench.report.looking import looks
 from atrl_bench.report.page import TEMPLATES, lines_of
 from atrl_bench.report.paper import published_claims, published_rows
-from atrl_bench.report.table_model import SIGNIFICANCE, Column, Footnotes, Grid, GridCell, Row, Table, TableCell, Tie
+from atrl_bench.report.table_model import SIGNIFICANCE, Column, Footnotes, Grid, GridCell, Row, Table, TableCell
 from atrl_bench.results.store import Run, Store
 from atrl_bench.settings import Settings, read_settings
 from atrl_bench.training.recipe import Recipe
@@ -53,7 +53,7 @@ def build_table(
     measured = read_cells(source)
     differences = Differences(measured.scores, source)
     cells = with_differences(measured.cells, source.baselines, differences)
-    cells, ties = with_best(cells, source, differences)
+    cells, tied = with_best(cells, source, differences)
     footnotes, published_footnotes = _footnotes(source, has_published=bool(printed.scores))
     return Table(
         id=definition.id,
@@ -70,7 +70,7 @@ def build_table(
         published=published_rows(published, printed, published_footnotes),
         comparisons=tuple(comparisons(source, measured, published_claims(published, printed.scores))),
         grids=tuple(training_grids(definition.rows, runs)),
-        notes=(*_notes(source, cells, ties), *notes),
+        notes=(*_notes(source, cells, tied), *notes),
         footnotes=footnotes.all(),
         published_footnotes=published_footnotes.all(),
         has_average=definition.average,
@@ -139,7 +139,7 @@ def credit_name(row: RowDefinition) -> str:
     return f"{row.credit.rule}, preset {row.credit.preset}" + (f", {changed}" if changed else "")
 
 
-def _notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Sequence[Tie]) -> list[str]:
+def _notes(source: TableSource, cells: Mapping[CellAt, TableCell], tied: Sequence[str]) -> list[str]:
     definition = source.definition
     of_column = {column: [cell for (_, of), cell in cells.items() if of == column] for column in source.columns}
     settings = [dict(cell.provenance) for cell in cells.values()]
@@ -163,9 +163,8 @@ def _notes(source: TableSource, cells: Mapping[CellAt, TableCell], ties: Sequenc
         judges=list(dict.fromkeys(of_cell["judge.model"] for of_cell in settings if "judge.model" in of_cell)),
         engines=list(dict.fromkeys(filter(None, map(_engine, settings)))),
         counts=sum_counts(cell.counts for of_cells in of_column.values() for cell in of_cells),
-        ties=ties,
-        tied=list(dict.fromkeys(definition.column_label(tie.column) for tie in ties)),
-        all_tied={tie.column for tie in ties} == set(source.all_columns),
+        tied=list(dict.fromkeys(map(definition.column_label, tied))),
+        all_tied=set(tied) == set(source.all_columns),
     )
 
 

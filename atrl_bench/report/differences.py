@@ -28,7 +28,7 @@ from atrl_bench.report.cells import (
     spread_of,
 )
 from atrl_bench.report.page import lines_of
-from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Row, Table, TableCell, Tie
+from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Row, Table, TableCell
 from atrl_bench.results.statistics.means import Difference, average_of, benjamini_hochberg
 from atrl_bench.results.store import Run
 
@@ -107,12 +107,12 @@ def _adjusted(p_values: Sequence[float]) -> list[float]:
 
 def with_best(
     cells: Mapping[CellAt, TableCell], source: TableSource, differences: Differences
-) -> tuple[dict[CellAt, TableCell], list[Tie]]:
-    """The cells, the best of each column marked where it differs from every other, and where it does not.
+) -> tuple[dict[CellAt, TableCell], list[str]]:
+    """The cells, the best of each column marked where it differs from every other, and the columns where it does not.
 
     Rows compete with those that have the same baseline.
     """
-    marked, ties = dict(cells), []
+    marked, tied = dict(cells), []
     for column in source.all_columns:
         for baseline in dict.fromkeys(source.baselines.values()):
             rows = [row for row, of in source.baselines.items() if of == baseline and _is_final(cells, row, column)]
@@ -120,18 +120,17 @@ def with_best(
                 continue
             means = {row: estimate.mean for row in rows if (estimate := cells[row, column].estimate)}
             best = max(means, key=means.__getitem__)
-            num_tied = _num_tied(best, [row for row in rows if row != best], column, differences)
-            if num_tied:
-                ties.append(Tie(column, best, num_tied, len(rows) - 1))
+            if _is_tied(best, [row for row in rows if row != best], column, differences):
+                tied.append(column)
             else:
                 marked[best, column] = replace(cells[best, column], is_best=True)
-    return marked, ties
+    return marked, tied
 
 
-def _num_tied(best: str, others: Sequence[str], column: str, differences: Differences) -> int:
+def _is_tied(best: str, others: Sequence[str], column: str, differences: Differences) -> bool:
     between = [differences.between(best, row, column) for row in others]
     q_values = _adjusted([1.0 if difference is None else difference.p_value for difference in between])
-    return sum(not q < SIGNIFICANCE for q in q_values)
+    return not all(q < SIGNIFICANCE for q in q_values)
 
 
 # Rows that differ in their credit alone ---------------------------------------------------------------------------

@@ -111,16 +111,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Tie:
-    """The highest row of a column that cannot be told apart from `num_tied` of its `num_rivals`."""
-
-    column: str
-    row: str
-    num_tied: int
-    num_rivals: int
-
-
-@dataclass(frozen=True)
 class PublishedScore:
     """A printed score, or an average of printed scores, and its difference from the baseline's.
 
