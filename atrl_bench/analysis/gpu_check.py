@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 from atrl_bench.analysis.overhead import Overhead, overhead
-from atrl_bench.analysis.random_model import PIXELS_OF_TOKEN, SHAPES, Shape, processor_for, random_model
+from atrl_bench.analysis.random_model import PIXELS_PER_TOKEN, SHAPES, Shape, processor_for, random_model
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import environment_here
 from atrl_bench.models.attention import prefer_flash_attention
@@ -133,7 +133,7 @@ class Bench:
 
     def prompts(self, count: int) -> dict[str, Tensor]:
         """Prompts with an image each as the model takes them, of different lengths, padded on the left."""
-        rng, side = np.random.default_rng(0), math.isqrt(self.shape.visual_tokens * PIXELS_OF_TOKEN)
+        rng, side = np.random.default_rng(0), math.isqrt(self.shape.visual_tokens * PIXELS_PER_TOKEN)
         processor, texts, prompts = processor_for(self.shape), [], []
         for number in range(count):
             image = Image.fromarray(rng.integers(0, 256, (side, side, 3), dtype=np.uint8))

@@ -10,9 +10,8 @@ from typing import Any
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.mini import BASE
 from atrl_bench.models.local import limit_pixels
+from atrl_bench.models.shape import PIXELS_PER_TOKEN
 from atrl_bench.profiles import Profile
-
-PIXELS_OF_TOKEN = 28 * 28  # Qwen2.5-VL: 2 x 2 patches of 14 x 14 pixels
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def processor_for(shape: Shape) -> Any:
     from transformers import AutoProcessor
 
     processor = AutoProcessor.from_pretrained(BASE, padding_side="left")
-    pixels = shape.visual_tokens * PIXELS_OF_TOKEN
+    pixels = shape.visual_tokens * PIXELS_PER_TOKEN
     limit_pixels(processor, pixels, pixels, pixels)
     return processor
 
@@ -105,7 +104,7 @@ def at_shape(profile: Profile, shape: Shape) -> Profile:
             "completions_per_device": shape.num_problems,
             "max_response_tokens": shape.response_tokens,
             "max_prompt_tokens": shape.visual_tokens + 256,
-            "max_pixels": shape.visual_tokens * PIXELS_OF_TOKEN,
+            "max_pixels": shape.visual_tokens * PIXELS_PER_TOKEN,
             "dtype": shape.dtype,
         }
     )

@@ -15,7 +15,7 @@ from typer import echo
 
 from atrl_bench.engines.devices import Cluster, Machine
 from atrl_bench.errors import reason_of
-from atrl_bench.experiments.definition import OWN, list_tables
+from atrl_bench.experiments.definition import MAIN_TABLE, OWN, list_tables
 from atrl_bench.experiments.plan import Plan, cell_keys, plan_table
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run import run_plan
@@ -32,8 +32,6 @@ from atrl_bench.report.front_page import write_index
 from atrl_bench.report.rendered import rendered_tables
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.table_run import TableRun, look_for_overlap, render
-
-FIRST = "main_7b"  # the table that people wait for, and whose trainings most others share
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def run_all(
     quiet: bool = False,
 ) -> AllTables:
     """Every table; one that fails stops no other."""
-    names = sorted(tables or list_tables(OWN), key=lambda name: (name != FIRST, name))
+    names = sorted(tables or list_tables(OWN), key=lambda name: (name != MAIN_TABLE, name))
     outcomes = []
     for number, name in enumerate(names, start=1):
         if not quiet:

@@ -20,14 +20,14 @@ from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row, picture_sizes
 from atrl_bench.evaluation.prompts_for import UnreadableRow, prompts_for, shown_instead
 from atrl_bench.evaluation.tasks import Task
 from atrl_bench.models.prompt import Answerer, Prompt
+from atrl_bench.models.shape import PIXELS_PER_TOKEN
 from atrl_bench.profiles import EvaluationSizes
 from atrl_bench.results.records import Response
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# About right for Qwen-VL; only the order of the batches depends on them.
-PIXELS_PER_TOKEN, LETTERS_PER_TOKEN = 28 * 28, 3
+LETTERS_PER_TOKEN = 3  # about right; only the order of the batches depends on it
 
 
 class Question(NamedTuple):

@@ -19,7 +19,7 @@ from atrl_bench.credit.config import CreditConfig
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition
 from atrl_bench.experiments.run_dir import RunDir, keep_settings, read_settings
-from atrl_bench.training.recipe import CreditChoice
+from atrl_bench.training.recipe import CreditChoice, Setting
 
 # The paper's symbols, which are shorter than the fields' names: as they are typed, and as a row's label has them.
 SYMBOLS = {
@@ -41,8 +41,6 @@ FIELDS = {typed: field for field, (typed, _) in SYMBOLS.items()}
 # Fields that the full rule does not read bring along the rule that does.
 RULE_OF = {"kept_fraction": "hard_truncation", "entropy_fraction": "high_entropy"}
 CHOICE = ("rule", "preset")  # what a point may change beside the fields of CreditConfig
-
-Setting = float | int | str | bool | None
 
 
 def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tuple[TableDefinition, list[RowDefinition]]:

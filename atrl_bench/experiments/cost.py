@@ -28,7 +28,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from atrl_bench.engines.devices import GPUS_PER_NODE
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.models.shape import ModelShape, model_shape
+from atrl_bench.models.shape import PIXELS_PER_TOKEN, ModelShape, model_shape
 from atrl_bench.profiles import EvaluationSizes, Profile, TrainingSizes
 from atrl_bench.settings import Settings
 from atrl_bench.training.arguments import SAMPLER_GB, most_pairs, num_rollouts, recomputes
@@ -48,7 +48,6 @@ LONGEST_TO_MEAN = 3.0  # the longest response of a batch, in mean lengths
 TEXT_TOKENS = 200  # of a question
 IMAGE_FRACTION = 0.8  # of the pixels that an image may have
 MIXED_FRACTION = 0.5  # of the groups have right and wrong responses; dynamic sampling replaces the others
-PIXELS_PER_TOKEN = 28 * 28
 FRAMES_PER_STEP = 2
 
 Sampler = Literal["transformers", "vLLM"]

@@ -29,6 +29,7 @@ Schedule = Literal["strict", "minibatch4"]
 ComparedAt = Literal["equal_rate", "best_rate"]
 AVERAGE = "average"  # the column that no definition lists
 OWN = "at_rl"  # the paper whose tables need no prefix
+MAIN_TABLE = "main_7b"  # the one that people wait for, and whose trainings most others share
 
 
 class ColumnDefinition(Settings):
@@ -102,11 +103,6 @@ class RowDefinition(Settings):
     added_by: str = Field("", description="the options of `atrl-bench ablate` that added this row to its ablation")
     footnotes: tuple[str, ...] = ()
     cell_footnotes: dict[str, tuple[str, ...]] = Field({}, description="footnotes on single printed scores, by column")
-
-    @field_validator("credit", mode="before")
-    @classmethod
-    def _rule_alone(cls, value: Any) -> Any:
-        return {"rule": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _measurable_or_not(self) -> Self:

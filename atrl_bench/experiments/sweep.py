@@ -16,9 +16,7 @@ from pydantic import Field, field_validator
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.resources import folder
 from atrl_bench.settings import Settings, read_settings
-from atrl_bench.training.recipe import Recipe, load_recipe
-
-Value = float | int | str | bool | None
+from atrl_bench.training.recipe import Recipe, Setting, load_recipe
 
 
 class Sweep(Settings):
@@ -27,15 +25,15 @@ class Sweep(Settings):
     name: str = Field(description="how the command line calls it, and how the names of its points begin")
     title: str = Field(description="how a report prints it")
     base: str = Field(description="the recipe that the points are made of")
-    set: dict[str, Value] = Field({}, description="fields that differ from the base in every point")
+    set: dict[str, Setting] = Field({}, description="fields that differ from the base in every point")
     points: Literal["grid", "one_at_a_time"] = Field(
         description="grid: every combination of the values; one_at_a_time: the base itself, then each value alone"
     )
-    vary: dict[str, list[Value]] = Field(min_length=1, description="the values of each varied field")
+    vary: dict[str, list[Setting]] = Field(min_length=1, description="the values of each varied field")
 
     @field_validator("vary")
     @classmethod
-    def _different_values(cls, vary: dict[str, list[Value]]) -> dict[str, list[Value]]:
+    def _different_values(cls, vary: dict[str, list[Setting]]) -> dict[str, list[Setting]]:
         for name, values in vary.items():
             if len(set(values)) < max(1, len(values)):
                 raise ValueError(f"{name} has no values, or one twice")
@@ -66,7 +64,7 @@ def expand(sweep: Sweep, **overrides: Any) -> list[Recipe]:
     return recipes
 
 
-def _points(sweep: Sweep) -> Iterator[dict[str, Value]]:
+def _points(sweep: Sweep) -> Iterator[dict[str, Setting]]:
     if sweep.points == "grid":
         for values in itertools.product(*sweep.vary.values()):
             yield dict(zip(sweep.vary, values, strict=True))
@@ -76,7 +74,7 @@ def _points(sweep: Sweep) -> Iterator[dict[str, Value]]:
         yield from ({field: value} for value in alone)
 
 
-def _with(sweep: Sweep, changes: dict[str, Value], fields: dict[str, Any]) -> Recipe:
+def _with(sweep: Sweep, changes: dict[str, Setting], fields: dict[str, Any]) -> Recipe:
     base = load_recipe(sweep.base).model_dump()
     for path, value in changes.items():
         *outer, last = path.split(".")
@@ -91,5 +89,5 @@ def _with(sweep: Sweep, changes: dict[str, Value], fields: dict[str, Any]) -> Re
     return load_recipe(sweep.base, **changed, **fields)
 
 
-def _text(value: Value) -> str:
+def _text(value: Setting) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

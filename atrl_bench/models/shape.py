@@ -14,6 +14,7 @@ from atrl_bench.models.bases import base_folder, list_bases
 
 MAX_HEADER_BYTES = 100_000_000  # what safetensors itself reads
 MAX_SIDE = 1 << 40  # of a tensor
+PIXELS_PER_TOKEN = 28 * 28  # Qwen2.5-VL: 2 x 2 patches of 14 x 14 pixels
 
 
 @dataclass(frozen=True)

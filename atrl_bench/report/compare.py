@@ -15,7 +15,7 @@ from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.cell_spec import is_asked_so
 from atrl_bench.evaluation.image_condition import ImageCondition
 from atrl_bench.evaluation.tasks import Task, expand, find_task, list_suites, scored
-from atrl_bench.experiments.definition import TableDefinition, list_tables, load_table
+from atrl_bench.experiments.definition import MAIN_TABLE, TableDefinition, list_tables, load_table
 from atrl_bench.experiments.progress import short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model, table_of
 from atrl_bench.experiments.run_dir import RunDir
@@ -30,7 +30,6 @@ from atrl_bench.results.store import Cell, Store
 # What two cells of one task may differ in without a warning: which model, and how it is called.
 MODEL_FIELDS = ("model_digest", "model_name")
 DIGEST = "digest:"  # before the digest of a row's model
-MAIN_TABLE = "main_7b"
 ROWS = ("a", "b")
 CAPTION = "Percent, each over the problems that the row has answered; differences over those that both have."
 

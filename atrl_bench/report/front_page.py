@@ -20,6 +20,7 @@ from urllib.parse import quote
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
 from atrl_bench.experiments.definition import (
     AVERAGE,
+    MAIN_TABLE,
     OWN,
     TableDefinition,
     file_stem,
@@ -79,7 +80,7 @@ def render_index(run_dir: RunDir) -> str:
 def _statuses(run_dir: RunDir, tables: Mapping[str, Table]) -> Iterable[dict[str, Any]]:
     names = [name for name in list_tables() if paper_of(name)[0] == OWN or name in tables]
     # The main table first; what was rendered without being a known table last.
-    for name in [*sorted(names, key=lambda name: (name != "main_7b", name)), *sorted(set(tables) - set(names))]:
+    for name in [*sorted(names, key=lambda name: (name != MAIN_TABLE, name)), *sorted(set(tables) - set(names))]:
         yield _status(run_dir, name, table_under(name, run_dir.profile) if name in names else None, tables.get(name))
 
 
@@ -204,7 +205,7 @@ class Finding:
 
 def findings(tables: Mapping[str, Table], anchors: Sequence[AnchorScore], profile: str) -> list[Finding]:
     compared = [
-        _compared(HELPS, "main_7b", tables.get("main_7b"), profile),
+        _compared(HELPS, MAIN_TABLE, tables.get(MAIN_TABLE), profile),
         _compared(PLACEMENT, "credit_placement", tables.get("credit_placement"), profile),
     ]
     readings = _readings(anchors)

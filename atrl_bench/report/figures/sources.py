@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import TokenCredit, credit_of_cell
+from atrl_bench.experiments.definition import MAIN_TABLE
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import short_label
 from atrl_bench.experiments.run_dir import RunDir
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from atrl_bench.grading.judge.judge import JudgeConfig
 
 
-MAIN_TABLE = "main_7b"
 ANCHORED = "atrl, preset default"  # the credit of AT-RL as it is by default
 
 
