@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from atrl_bench.evaluation.tasks import list_suites, scored
 from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition, list_tables
 from atrl_bench.experiments.plan import table_options
+from atrl_bench.models.served import ServedModel
 from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.table_model import StateCounts, TableCell
@@ -181,10 +182,14 @@ def _command(source: TableSource, row: RowDefinition, column: ColumnDefinition) 
 
 
 def _evaluated(source: TableSource, row: RowDefinition) -> str:
-    """What `evaluate` calls a model that is no table's row: by its name in another cell, a training by its folder."""
+    """What `evaluate` is told of a model that is no table's row: its name in another cell, of a training its folder."""
     keys = (key for (of_row, _), keys in source.cell_keys.items() if of_row == row.id for key in keys)
     cell = next(filter(None, map(source.store.cell, keys)), None)
-    name = row.label if cell is None else str(cell.spec["model_name"])
+    if cell is None:
+        return row.label
+    name = str(cell.spec["model_name"])
+    if cell.spec["model_digest"] == ServedModel(name).digest:
+        return f"{name} --base-url URL"
     run = source.store.run(name)
     return name if run is None else f"runs/{source.profile.name}/{run.checkpoint}"
 

@@ -108,7 +108,7 @@ def test_what_one_of_two_models_was_not_asked_is_missing_with_the_command_that_a
         words = ("--base-url", server.url, "--profile", "smoke", "--tasks", tasks, "--repeats", "1", *COLUMNS)
         run("evaluate", model, *words)
     page = text_of((here / "runs/smoke/reports/evaluations.html").read_text())
-    assert "atrl-bench evaluate other --tasks two.jsonl --profile smoke" in page
+    assert "atrl-bench evaluate other --base-url URL --tasks two.jsonl --profile smoke" in page
 
 
 def test_columns_are_for_a_table_of_ones_own(here) -> None:
