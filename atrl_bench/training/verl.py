@@ -1,8 +1,8 @@
 """A training by verl: fill in its configuration, write its data, start it in its own environment, take its model.
 
-The configuration is YAML, in `recipes/verl/`. verl wants other versions than this package (docs/verl.md), so it runs as
-the Python that `ATRL_BENCH_VERL_PYTHON` names. What it says goes to `verl/log.txt` in the run's folder; killed, it goes
-on from its own last checkpoint.
+The configuration is YAML, in `recipes/verl/`. verl wants other versions than this package
+(docs/other_trainers.md), so it runs as the Python that `ATRL_BENCH_VERL_PYTHON` names. What it says goes to
+`verl/log.txt` in the run's folder; killed, it goes on from its own last checkpoint.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def verl_python() -> str:
         raise MissingDataError(
             "verl is to train, and its Python is not known." if not python else f"There is no Python at {python}.",
             why=f"verl has an environment of its own, whose Python {PYTHON} names.",
-            next_step=f"set up that environment as docs/verl.md says, then: export {PYTHON}=ENVIRONMENT/bin/python",
+            next_step=f"set it up as docs/other_trainers.md says, then: export {PYTHON}=ENVIRONMENT/bin/python",
         )
     return python
 

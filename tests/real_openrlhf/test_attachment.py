@@ -1,4 +1,4 @@
-"""The file that docs/openrlhf.md shows, in OpenRLHF's own policy worker: its pass and its buffer, on a CPU."""
+"""The file that docs/other_trainers.md shows, in OpenRLHF's own policy worker: its pass and its buffer, on a CPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from PIL import Image
 from torch import nn
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-PAGE = Path(__file__).parents[2] / "docs" / "openrlhf.md"
+PAGE = Path(__file__).parents[2] / "docs" / "other_trainers.md"
 RESPONSES = ["The digits are 3 and 4. 3 + 4 = 7. The answer is 7.", "The answer is 5."]
 ADVANTAGES = [1.0, -0.5]
 SEED = 3
@@ -58,7 +58,9 @@ def worker(monkeypatch):
     monkeypatch.setattr(released, "init_model_from_pretrained", prepare)
 
     def made(rule: str):
-        block = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        block = re.search(
+            r"^## OpenRLHF\n.*?```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        )
         assert block is not None
         assert block[1].count('"atrl"') == 1
         names = {"__name__": "train_with_credit"}

@@ -1,4 +1,4 @@
-"""The file that docs/swift.md shows, run by ms-swift: a step of GRPO on images with the mini base, on a CPU."""
+"""The file that docs/other_trainers.md shows, by ms-swift: a step of GRPO on images with the mini base, on a CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from swift.template.templates.qwen import Qwen2VLTemplate
 from swift.trainers import TrainerFactory
 from torch import Tensor
 
-PAGE = Path(__file__).parents[2] / "docs" / "swift.md"
+PAGE = Path(__file__).parents[2] / "docs" / "other_trainers.md"
 SEED = 42  # ms-swift's own
 ARGUMENTS = """--rlhf_type grpo --model_type qwen2_5_vl --template qwen2_5_vl --reward_funcs by_place --tuner_type full
     --torch_dtype float32 --bf16 false --fp16 false --attn_impl sdpa --gradient_checkpointing false --use_vllm false
@@ -39,7 +39,9 @@ class Step:
 
 
 def plugin(rule: str) -> str:
-    block = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    block = re.search(
+        r"^## ms-swift\n.*?```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     assert block is not None
     assert block[1].count('"atrl"') == 1
     return block[1].replace('"atrl"', f'"{rule}"')
