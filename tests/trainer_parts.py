@@ -100,12 +100,6 @@ def weights_of(trainer):
     return {name: value.detach().clone() for name, value in trainer.model.state_dict().items()}
 
 
-def assert_equal_weights(ours, theirs):
-    expected = weights_of(theirs)
-    for name, value in weights_of(ours).items():
-        assert torch.equal(value, expected[name]), name
-
-
 def logged(trainer, name):
     """Return the values of a metric, line by line."""
     lines = trainer.lines if hasattr(trainer, "lines") else trainer.state.log_history
