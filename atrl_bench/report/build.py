@@ -54,6 +54,7 @@ def build_table(
     differences = Differences(measured.scores, source)
     cells = with_differences(measured.cells, source.baselines, differences)
     cells, tied = with_best(cells, source, differences)
+    says, of_looking = looks(source, measured, cells, differences)
     footnotes, published_footnotes = _footnotes(source, has_published=bool(printed.scores))
     return Table(
         id=definition.id,
@@ -69,13 +70,13 @@ def build_table(
         rows=tuple(_row(row, source, cells, footnotes) for row in definition.rows),
         published=published_rows(published, printed, published_footnotes),
         comparisons=tuple(comparisons(source, measured, published_claims(published, printed.scores))),
-        grids=tuple(training_grids(definition.rows, runs)),
+        grids=(*of_looking, *training_grids(definition.rows, runs)),
         notes=(*_notes(source, cells, tied), *notes),
         footnotes=footnotes.all(),
         published_footnotes=published_footnotes.all(),
         has_average=definition.average,
         seeds=source.seeds,
-        says=looks(source, cells, differences) if any(c.relies_on for c in definition.columns) else "",
+        says=says,
     )
 
 

@@ -164,7 +164,7 @@ def comparisons(
                 differences=tuple(by_key.get(at) for at in keys),
                 q_values=tuple(q_values.get(at) for at in keys),
                 seeds=spread_of(by_seed),
-                training=spread_of(_seed_by_seed(accuracy.get(row, {}), accuracy.get(other, {}))),
+                training=spread_of(seed_by_seed(accuracy.get(row, {}), accuracy.get(other, {}))),
                 row_id=row,
                 overall=by_key.get((row, other, overall[row, other])),
                 overall_q=q_values.get((row, other, overall[row, other])),
@@ -208,10 +208,10 @@ def _by_seed(source: TableSource, measured: MeasuredCells, row: str, other: str)
     ours, theirs = (
         average_by_seed([measured.all_repeats[name, column] for column in columns]) for name in (row, other)
     )
-    return _seed_by_seed(ours, theirs)
+    return seed_by_seed(ours, theirs)
 
 
-def _seed_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
+def seed_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
     return [ours[seed] - theirs[seed] for seed in sorted(ours) if seed in theirs]
 
 

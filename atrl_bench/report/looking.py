@@ -1,51 +1,105 @@
-"""Did training make it look more? What a table's columns of reliance say of its rows, in words."""
+"""Did training make it look more? What a table's columns of reliance say of its rows: two sentences and a figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from atrl_bench.experiments.definition import ColumnDefinition, RowDefinition
-from atrl_bench.report.cells import CellAt, TableSource
-from atrl_bench.report.differences import Differences
-from atrl_bench.report.table_model import TableCell
+from atrl_bench.report.cells import CellAt, MeasuredCells, Scores, TableSource, spread_of
+from atrl_bench.report.differences import Differences, seed_by_seed
+from atrl_bench.report.page import lines_of
+from atrl_bench.report.table_model import Comparison, Grid, GridCell, TableCell
 from atrl_bench.results import numbers
+from atrl_bench.results.statistics.means import benjamini_hochberg
 
 
-def looks(source: TableSource, cells: Mapping[CellAt, TableCell], differences: Differences) -> str:
-    """A sentence a column of reliance; a star for what survives the table's correction."""
+def looks(
+    source: TableSource, measured: MeasuredCells, cells: Mapping[CellAt, TableCell], differences: Differences
+) -> tuple[str, tuple[Grid, ...]]:
+    """What the columns of reliance say together, and each row's reliance with its interval; nothing without such.
+
+    A difference is clear as anywhere: over problems, after a correction for their number, and over training seeds.
+    """
     columns = [column for column in source.definition.columns if column.relies_on is not None]
-    sentences = [sentence for column in columns for sentence in _sentences(column, source, cells, differences)]
-    return " ".join(["Did training make it look more?", *sentences]) if sentences else ""
+    rows = [row for row in source.definition.rows if any(cells[row.id, column.id].estimate for column in columns)]
+    at = [(row, column) for column in columns for row in rows]
+    found = (_from_base(row, column, source, measured, cells) for row, column in at)
+    from_base = [one for one in found if one is not None]
+    pairs = [(row, other, column) for row, column in at for other in rows if _differ_in_credit(row, other)]
+    by_credit = _corrected([one for pair in pairs if (one := _pair(*pair, measured, differences)) is not None])
+    if not from_base:
+        return "", ()
+    says = " ".join(lines_of("looking.txt.j2", from_base=from_base, by_credit=by_credit))
+    shown = [(source.definition.row_label(row.id), _levels(row, columns, measured, cells)) for row in rows]
+    about = "Points that go without the picture, and their 95 % interval: the wider of over problems and over seeds."
+    heads = tuple(map(_name, columns))
+    return says, (Grid("What the answers owe to the picture", about, heads, tuple(shown), is_drawn=True),)
 
 
-def _sentences(
-    column: ColumnDefinition, source: TableSource, cells: Mapping[CellAt, TableCell], differences: Differences
-) -> Iterator[str]:
-    rows = {row.id: row for row in source.definition.rows}
-    measured = [row for row in rows.values() if cells[row.id, column.id].estimate is not None]
-    for baseline in dict.fromkeys(source.baselines[row.id] for row in measured):
-        base = cells[baseline, column.id].estimate if baseline in rows else None
-        gains = [
-            f"{row.label} {numbers.signed(cell.difference.estimate.mean)}{'*' if cell.is_significant else ''}"
-            for row in measured
-            if (cell := cells[row.id, column.id]).difference is not None and source.baselines[row.id] == baseline
-        ]
-        if base is not None and gains:
-            lost = f"{rows[baseline].label} loses {100 * base.mean:.1f} points without the picture"
-            yield f"{column.label} ({column.subscript}): {lost}; the others, against that: {', '.join(gains)}."
-    for row in measured:
-        other = _with_uniform_credit(row, measured)
-        difference = differences.between(row.id, other.id, column.id) if other is not None else None
-        if other is not None and difference is not None:
-            low, high = map(numbers.signed, difference.estimate.interval())
-            gain = numbers.signed(difference.estimate.mean)
-            yield f"{row.label} relies {gain} points more than {other.label} ({low} to {high})."
+def _name(column: ColumnDefinition) -> str:
+    return f"{column.label}, {column.subscript.removeprefix('reliance, ')}"
 
 
-def _with_uniform_credit(row: RowDefinition, rows: list[RowDefinition]) -> RowDefinition | None:
-    """The row that differs from an AT-RL row in its credit alone."""
-    if row.credit.rule != "atrl":
+def _from_base(
+    row: RowDefinition,
+    column: ColumnDefinition,
+    source: TableSource,
+    measured: MeasuredCells,
+    cells: Mapping[CellAt, TableCell],
+) -> Comparison | None:
+    cell, base = cells[row.id, column.id], measured.all_repeats.get((source.baselines[row.id], column.id))
+    level = None if base is None else base.estimate()
+    if cell.difference is None or level is None:
         return None
-    same = (row.recipe, row.model, row.data, row.group)
-    alike = (other for other in rows if other.credit.rule == "uniform")
-    return next((other for other in alike if (other.recipe, other.model, other.data, other.group) == same), None)
+    by_seed = [value - level.mean for value in measured.all_repeats[row.id, column.id].by_seed.values()]
+    seeds, difference = spread_of(by_seed), cell.difference
+    return Comparison(
+        row.label, _name(column), (difference,), (cell.q_value,), seeds, overall=difference, overall_q=cell.q_value
+    )
+
+
+def _pair(
+    row: RowDefinition,
+    other: RowDefinition,
+    column: ColumnDefinition,
+    measured: MeasuredCells,
+    differences: Differences,
+) -> Comparison | None:
+    difference = differences.between(row.id, other.id, column.id)
+    if difference is None:
+        return None
+    ours, theirs = (measured.all_repeats[one.id, column.id].by_seed for one in (row, other))
+    return Comparison(
+        _name(column), other.label, (difference,), (None,), spread_of(seed_by_seed(ours, theirs)), overall=difference
+    )
+
+
+def _corrected(pairs: Sequence[Comparison]) -> list[Comparison]:
+    q_values = benjamini_hochberg([pair.overall.p_value for pair in pairs if pair.overall is not None])
+    return [replace(pair, overall_q=q) for pair, q in zip(pairs, q_values, strict=True)]
+
+
+def _differ_in_credit(row: RowDefinition, other: RowDefinition) -> bool:
+    """Whether an AT-RL row and one without credit are the same but for that."""
+    same = [(one.recipe, one.model, one.data, one.group) for one in (row, other)]
+    return (row.credit.rule, other.credit.rule) == ("atrl", "uniform") and same[0] == same[1]
+
+
+def _levels(
+    row: RowDefinition,
+    columns: Sequence[ColumnDefinition],
+    measured: MeasuredCells,
+    cells: Mapping[CellAt, TableCell],
+) -> tuple[GridCell, ...]:
+    return tuple(_level(cells[row.id, column.id], measured.all_repeats.get((row.id, column.id))) for column in columns)
+
+
+def _level(cell: TableCell, scores: Scores | None) -> GridCell:
+    if cell.estimate is None or scores is None:
+        return GridCell("–", reason=cell.reason)
+    low, high = cell.estimate.interval()
+    over_seeds = (spread.half_width() if (spread := spread_of(scores.by_seed.values())) else None) or 0.0
+    low, high = min(low, cell.estimate.mean - over_seeds), max(high, cell.estimate.mean + over_seeds)
+    text = f"{numbers.percent(cell.estimate.mean)} ({numbers.percent(low)} to {numbers.percent(high)})"
+    return GridCell(text, 100 * cell.estimate.mean, 100 * low, 100 * high)

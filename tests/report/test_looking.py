@@ -52,8 +52,29 @@ def test_a_column_of_reliance_prints_what_goes_with_the_picture_and_the_page_ans
     assert means == [[0.5, 0.0], [1.0, 0.75]]
     assert made.rows[1].cells[1].difference.estimate.mean == 0.75
     assert made.says.startswith("Did training make it look more?")
-    assert "Base loses 0.0 points without the picture" in made.says
-    assert "Trained +75.0" in made.says
+    assert "One seed cannot tell: against the untrained base reliance differs by +75.0 points" in made.says
+    ((_, (base,)), (_, (trained,))) = made.grids[0].rows
+    assert (base.value, trained.value) == (0.0, 75.0)
+
+
+def test_with_several_seeds_a_gain_that_one_of_them_lacks_is_not_clear(store):
+    many = 40  # problems: over them alone every difference below is clear
+
+    def said(marks: list[str]) -> str:
+        answers = {("base", "shown"): ["+" * many], ("base", "loses"): ["+" * many]}  # relies on nothing
+        answers |= {("trained", "shown"): ["+" * many] * 3, ("trained", "loses"): marks}
+        keys = {
+            (row, column): [
+                fill_cell(store, {"task": "geoqa_test", "model_name": row, "image": column, "of": marks, "s": n}, text)
+                for n, text in enumerate(texts)
+            ]
+            for (row, column), texts in answers.items()
+        }
+        made = build_table(table(), store, profile=load_profile("smoke"), cell_keys=keys, runs={}, seeds=(0, 1, 2))
+        return made.says
+
+    assert "1 is clearly for more" in said(["-" * many, "-" * many, "+" + "-" * (many - 1)])
+    assert "none are clearly for more" in said(["-" * many, "-" * many, "+" * many])
 
 
 def test_without_the_answers_with_the_picture_nothing_is_said(store):
