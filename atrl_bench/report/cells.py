@@ -99,7 +99,7 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
         return TableCell("not measured", reason=row.not_measured)
     if column.id not in source.columns_of(row.id):
         group = next(group.label for group in source.definition.groups if group.id == row.group)
-        return TableCell("not measured", reason=f"{column.text} is not a benchmark of {group}.")
+        return TableCell("not measured", is_asked=False, reason=f"{column.text} is not a benchmark of {group}.")
     keys = source.cell_keys.get((row.id, column.id), ())
     stored = [cell for key in keys if (cell := source.store.cell(key))]
     if not any(cell.num_responses for cell in stored):

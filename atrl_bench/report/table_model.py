@@ -59,6 +59,14 @@ class TableCell:
     counts: StateCounts = StateCounts()
     skipped: tuple[tuple[str, str], ...] = ()
     provenance: tuple[tuple[str, str], ...] = ()
+    is_asked: bool = True  # false where the column is none of the row's group
+
+    @property
+    def in_place(self) -> str:
+        """What stands where there is no number."""
+        if not self.is_asked:
+            return "–"
+        return "not run" if self.state == "missing" else self.state
 
     @property
     def is_final(self) -> bool:

@@ -220,7 +220,7 @@ def _name_lines(label: str, width: int) -> list[str]:
 
 def _score_line(cell: TableCell) -> tuple[str, str]:
     if cell.estimate is None:
-        return "not run" if cell.state == "missing" else cell.state, "dim"
+        return cell.in_place, "dim"
     mark = "" if cell.state == "measured" else "…"
     score = f"{numbers.percent(cell.estimate.mean)}{mark} {numbers.error(cell.estimate).replace(' to ', '–')}"
     return score, "bold" if cell.is_best else ""

@@ -24,8 +24,7 @@ from atrl_bench.results.store import Store
 
 pytestmark = needs.vllm
 COMMAND = [sys.executable, "-m", "atrl_bench"]
-TABLE = load_table("main_7b")
-TRAINED = [row.id for row in TABLE.rows if row.recipe]
+TRAINED = [row.id for row in load_table("main_7b").rows if row.recipe]
 
 
 def greedy_profile(folder: Path) -> Path:
@@ -40,10 +39,15 @@ def answers(store: Store, key: str) -> dict[tuple[str, int], tuple[str, int, boo
     return {name: (one.text, one.num_tokens, one.truncated) for name, one in store.responses(key).items()}
 
 
-@pytest.mark.parametrize("rows", [["grpo_atrl"], pytest.param(TRAINED, marks=pytest.mark.large)], ids=["one", "all"])
-def test_trained_rows_answer_through_servers_of_their_own_as_this_process_does(tmp_path, rows) -> None:
+@pytest.mark.parametrize(
+    ("table", "rows"),
+    [("main_7b", ["grpo_atrl"]), ("looking", ["mini_grpo"]), pytest.param("main_7b", TRAINED, marks=pytest.mark.large)],
+    ids=["one", "pictures withheld", "all"],
+)
+def test_trained_rows_answer_through_servers_of_their_own_as_this_process_does(tmp_path, table, rows) -> None:
     profile, out = greedy_profile(tmp_path), tmp_path / "out"
-    words = ["run-table", "main_7b", "--rows", ",".join(rows), "--profile", str(profile), "--out", str(out), "--serve"]
+    definition = load_table(table).select(rows=rows)
+    words = ["run-table", table, "--rows", ",".join(rows), "--profile", str(profile), "--out", str(out), "--serve"]
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert processes(f"serve\0{out}") == []
@@ -57,7 +61,7 @@ def test_trained_rows_answer_through_servers_of_their_own_as_this_process_does(t
         trained = [run for run in store.runs() if run.state == "done"]
         assert len(trained) == len(rows)
         for run in trained:
-            for task, options in evaluations_of(*TABLE.columns):
+            for task, options in evaluations_of(*definition.columns):
                 model = out / run.checkpoint
                 served = answer_task(store, model, task, options, run_dir)  # stored: nothing is running any more
                 local_key = answer_task(store, model, task, options, here)
