@@ -17,6 +17,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 FINDINGS = re.findall(r"^- (.*?\(\[[^\]]+\]\(([^)]+)\)\))\.$", README.partition("## What it found\n")[2], re.M | re.S)
 
 
+def own_words(page: Path) -> list[str]:
+    """Return the words of a page but for the tables that a test computes anew."""
+    return re.sub(r"<!-- \w+ -->.*?<!-- end -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL).split()
+
+
 def numbers(text: str) -> set[str]:
     """Return the decimals and percentages of a text, as they are written."""
     return set(re.findall(r"[+−]?\d+\.\d+", text))
@@ -25,7 +30,7 @@ def numbers(text: str) -> set[str]:
 def test_the_book_is_short_enough_to_be_read():
     """The goal is 25 pages and 25,000 words; these are the numbers that were reached, rounded up."""
     assert len(PAGES) <= 25
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in PAGES) <= 39_000
+    assert sum(len(own_words(page)) for page in PAGES) <= 38_000
 
 
 def test_the_readme_is_read_in_three_minutes():
