@@ -54,7 +54,8 @@ def build_table(
     differences = Differences(measured.scores, source)
     cells = with_differences(measured.cells, source.baselines, differences)
     cells, tied = with_best(cells, source, differences)
-    says, of_looking = looks(source, measured, cells, differences)
+    relies = any(column.relies_on for column in definition.columns)
+    says, of_looking = looks(source, measured, cells, differences) if relies else ("", ())
     footnotes, published_footnotes = _footnotes(source, has_published=bool(printed.scores))
     return Table(
         id=definition.id,
