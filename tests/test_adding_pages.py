@@ -37,7 +37,7 @@ def test_a_credit_rule_of_another_package_is_tested_trained_and_a_row_of_a_table
     checkout.install(project, {"sharper/__init__.py": "", "sharper/paper/__init__.py": "", **files})
     (checkout.folder / "test_sharper.py").write_text(by_hand, encoding="utf-8")
     assert "1 passed" in checkout.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_sharper.py")
-    assert re.search(r"squared_attention +package sharper: Returns credit in proportion", checkout.run("list", "rules"))
+    assert re.search(r"squared_attention +package sharper: credit in proportion", checkout.run("list", "rules"))
     dry_run = checkout.run("train", "sapo", "--credit", "squared_attention", "--dry-run")
     assert re.search(r"rule: squared_attention", dry_run)
     made = checkout.run("run-table", "sharper:sharpness", "--profile", "smoke", "--out", "out", "--rows", "squared")
