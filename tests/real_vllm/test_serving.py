@@ -47,8 +47,8 @@ def answers(store: Store, key: str) -> dict[tuple[str, int], tuple[str, int, boo
 def test_trained_rows_answer_through_servers_of_their_own_as_this_process_does(tmp_path, table, rows) -> None:
     profile, out = greedy_profile(tmp_path), tmp_path / "out"
     definition = load_table(table).select(rows=rows)
-    words = ["run-table", table, "--rows", ",".join(rows), "--profile", str(profile), "--out", str(out), "--serve"]
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    words = ["run-table", table, "--rows", ",".join(rows), "--seeds", "0", "--profile", str(profile)]
+    done = subprocess.run([*COMMAND, *words, "--out", str(out), "--serve"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert processes(f"serve\0{out}") == []
     assert {path.name for path in (out / "logs").glob("*.vllm.log")} == {f"{row}-seed-0.vllm.log" for row in rows}
