@@ -12,9 +12,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from atrl_bench import __version__
 from atrl_bench.cli import evaluation, machine, reports, tables, training
 from atrl_bench.engines.stop import EXIT_CODE, Stopped
-from atrl_bench.errors import AtrlBenchError, StoreError
+from atrl_bench.errors import AtrlBenchError, MissingDataError, StoreError
 
 HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
@@ -64,9 +65,7 @@ FULL = {errno.ENOSPC, errno.EDQUOT}  # a write to a full disk fails without the 
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="print the version and stop")] = False) -> None:
     if version:
-        from importlib import metadata
-
-        typer.echo(metadata.version("atrl-bench"))
+        typer.echo(__version__)
         raise typer.Exit
 
 
@@ -77,6 +76,11 @@ def main() -> NoReturn:
     except AtrlBenchError as error:
         _explain(error)
         code = error.exit_code
+    except ModuleNotFoundError as error:  # what `atrl-bench-light` leaves out
+        if error.name is None or error.name.startswith("atrl_bench"):
+            raise
+        _explain(_not_installed(error.name))
+        code = MissingDataError.exit_code
     except OSError as error:
         if error.filename is None and error.errno not in FULL:  # nothing that another folder mends
             raise
@@ -106,6 +110,11 @@ def _explain(error: AtrlBenchError) -> None:
     for line in f"Error: {error}".splitlines():
         lines = [line] if line.startswith("Next: ") else folded(line, rest="  ")
         typer.echo("\n".join(lines), err=True)
+
+
+def _not_installed(module: str) -> MissingDataError:
+    what = f"This command needs {module.partition('.')[0]}, which is not installed here."
+    return MissingDataError(what, next_step="pip install atrl-bench, or atrl-bench-light[report] for reports alone")
 
 
 def _unusable(error: OSError) -> StoreError:

@@ -17,11 +17,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from atrl_bench import __version__
 from atrl_bench.digests import canonical_json
 from atrl_bench.errors import MissingDataError
 from atrl_bench.escape import spreadsheet
@@ -177,7 +177,7 @@ def log_of(cell: Cell, samples: Sequence[Sample]) -> dict[str, Any]:
             "model": model,
             "model_generate_config": {"temperature": decoding["temperature"], "max_tokens": decoding["max_new_tokens"]},
             "config": {"epochs": int(decoding["repeats"]), "limit": spec.get("limit")},
-            "packages": {"atrl-bench": version("atrl-bench")},
+            "packages": {"atrl-bench": __version__},
             "metadata": spec,
         },
         "plan": {"steps": [{"solver": "generate", "params": {}}]},

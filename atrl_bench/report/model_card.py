@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import yaml
 
+from atrl_bench import __version__
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, short_label
@@ -64,7 +64,7 @@ def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace]
             taken=duration(run.seconds) if run.seconds else "",
             profile=run_dir.profile,
             base_model=model if is_on_hub else "",
-            version=version("atrl-bench"),
+            version=__version__,
             results=sorted(_result(store, cell) for cell in cells),
             commands=_commands(own, run_dir),
         )

@@ -261,6 +261,7 @@ def test_judge_and_rule_disagreeing_is_a_filter_of_its_own():
 # Pictures
 
 
+@pytest.mark.full
 def test_problems_are_shown_by_small_pictures_that_are_made_once(tmp_path):
     data = write_world(tmp_path / "data", load_profile("smoke"), ("geoqa",))
     spec = {"task": "geoqa_test", "task_version": "1", "data_digest": "d", "limit": None}

@@ -222,6 +222,7 @@ def test_answers_without_the_picture_are_compared_only_where_that_is_asked_for(s
     assert "--image none" in refused.value.next_step
 
 
+@pytest.mark.full
 def test_what_a_training_of_this_folder_was_not_asked_is_missing_with_a_command_that_finds_its_checkpoint(
     store, tmp_path
 ):

@@ -18,6 +18,8 @@ from atrl_bench.report.explain import explain
 from atrl_bench.report.table_run import render
 from atrl_bench.results.store import Store
 
+pytestmark = pytest.mark.full
+
 SMOKE = load_profile("smoke")
 COLUMNS = ["mathvista_testmini", "geoqa_test"]
 RIGHT = {"zero_shot": 4, "grpo": 9, "grpo_atrl": 10}

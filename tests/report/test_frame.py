@@ -25,6 +25,8 @@ from atrl_bench.report.figures.sources import Source, evaluated
 from atrl_bench.report.table_run import read_table, write_report
 from atrl_bench.results.store import Store
 
+pytestmark = pytest.mark.full
+
 SMOKE = load_profile("smoke")
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 EXAMPLE = PAGE.parents[1] / "examples" / "results_as_a_frame.py"

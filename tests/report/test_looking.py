@@ -90,6 +90,7 @@ def test_the_column_with_the_picture_comes_with_the_one_that_needs_it():
         table(columns=(SHOWN, LOSES | {"relies_on": "elsewhere"}))
 
 
+@pytest.mark.full
 def test_a_plan_asks_for_each_task_both_ways(tmp_path):
     plan = plan_table("looking", RunDir.at(tmp_path, load_profile("smoke")), rows=["mini_base"])
     (job,) = plan.jobs

@@ -76,6 +76,7 @@ def test_push_sends_the_checkpoint_and_its_card(run_dir, local_hub, tmp_path):
     assert f"url {local_hub.url}/me/reader private yes files config.json" in " ".join(done.stdout.split())
 
 
+@pytest.mark.full
 def test_what_cannot_be_sent_is_said_with_the_next_step(run_dir, local_hub, tmp_path):
     run_dir, _ = run_dir
     machine = Machine(tmp_path, local_hub)

@@ -31,7 +31,7 @@ FLAGS += " --disable-background-networking --disable-component-update --disable-
 # What the browser itself asks its maker, whatever page is open.
 BROWSERS_OWN = (".google.com", ".googleapis.com", ".gvt1.com")
 
-pytestmark = needs.chromium
+pytestmark = [needs.chromium, pytest.mark.full]
 
 PROBE = """
 addEventListener("load", () => {

@@ -156,6 +156,7 @@ def test_every_metric_by_reference_is_in_the_table() -> None:
     assert {row[0] for row in SCORES} == set(BY_REFERENCE)
 
 
+@pytest.mark.full
 def test_the_official_metrics_are_all_known() -> None:
     """The names in the installed lmms-eval, which carries the official evaluator, read as text."""
     import re

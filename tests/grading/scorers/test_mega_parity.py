@@ -18,6 +18,8 @@ import pytest
 
 from atrl_bench.grading.scorers.mega.scoring import BY_REFERENCE
 
+pytestmark = pytest.mark.full
+
 OFFICIAL = {  # our name: (module, class, what its answers are made of)
     "simple_str_match": ("simple_str_match", "SimpleStrMatch", "words"),
     "set_equality": ("set_equality", "SetEquality", "words digits"),

@@ -155,6 +155,7 @@ WORDS = ["the", "A", "Nine", "none", "Coca-Cola", "1,200", "3.5", "U.S.", "no.",
 
 
 @given(st.lists(st.one_of(st.sampled_from(WORDS), st.text("abx09.,;:/()-_&%$", max_size=8)), max_size=5))
+@pytest.mark.full
 def test_without_apostrophes_it_says_what_evalai_says(evalai, words) -> None:
     text = " ".join(words)
     if evalai(text):

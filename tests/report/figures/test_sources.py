@@ -20,6 +20,8 @@ from atrl_bench.report.figures.scale import TASKS
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.store import Store
 
+pytestmark = pytest.mark.full
+
 
 def recipe(objective="grpo", rule="uniform", **more):
     return {"objective": objective, "entropy_fraction": None, "credit": {"rule": rule, "preset": "default"}, **more}
