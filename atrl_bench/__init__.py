@@ -6,10 +6,12 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.version import __version__
+
 if TYPE_CHECKING:
     from atrl_bench.report.frame import frame
 
-__version__ = "0.1.0"
+
 __all__ = ["__version__", "frame"]
 
 

@@ -60,8 +60,7 @@ def light_project() -> str:
     full, wheel = content["project"], content["tool"]["hatch"]["build"]["targets"]["wheel"]
     ranges = {re.split(r"[^\w-]", need)[0]: need for need in full["dependencies"]}
     needs = {use: [ranges[name] for name in names] for use, names in NEEDS.items()}
-    init = (PROJECT / "atrl_bench" / "__init__.py").read_text(encoding="utf-8")
-    version = re.findall(r'^__version__ = "(.+)"$', init, re.MULTILINE)[0]
+    version = re.findall(r'"(\d.*)"', (PROJECT / "atrl_bench" / "version.py").read_text(encoding="utf-8"))[0]
     values = {
         "version": version,
         "description": DESCRIPTION,

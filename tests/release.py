@@ -28,7 +28,7 @@ def run(*command: str | Path, where: Path = ROOT) -> str:
 def version_everywhere(folder: Path) -> str:
     """The version of the package, the citation and the changelog, which are one."""
     named = {
-        "package": re.findall(r'^__version__ = "(.+)"$', (ROOT / "atrl_bench/__init__.py").read_text(), re.MULTILINE),
+        "package": re.findall(r'^__version__ = "(.+)"$', (ROOT / "atrl_bench/version.py").read_text(), re.MULTILINE),
         "citation": re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE),
         "changelog": re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[:1],
     }

@@ -15,6 +15,7 @@ PACKAGE = Path(atrl_bench.__file__).parent
 LEAVES = {
     "errors",
     "resources",
+    "version",
     "settings",
     "profiles",
     "digests",
@@ -67,6 +68,7 @@ LEAF_IMPORTS = {
     "digests": set(),
     "errors": set(),
     "resources": set(),
+    "version": set(),
 }
 
 

@@ -12,10 +12,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from atrl_bench import __version__
 from atrl_bench.cli import evaluation, machine, reports, tables, training
 from atrl_bench.engines.stop import EXIT_CODE, Stopped
 from atrl_bench.errors import AtrlBenchError, MissingDataError, StoreError
+from atrl_bench.version import __version__
 
 HELP = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(

@@ -21,7 +21,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from atrl_bench import __version__
 from atrl_bench.digests import canonical_json
 from atrl_bench.errors import MissingDataError
 from atrl_bench.escape import spreadsheet
@@ -32,6 +31,7 @@ from atrl_bench.results.files import replaced, write_atomically, writing
 from atrl_bench.results.records import Sample, Verdict
 from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.store import Cell, Store
+from atrl_bench.version import __version__
 
 Format = Literal["parquet", "jsonl", "scores", "inspect", "card"]
 

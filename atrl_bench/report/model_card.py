@@ -12,7 +12,6 @@ from pathlib import Path
 
 import yaml
 
-from atrl_bench import __version__
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, short_label
@@ -26,6 +25,7 @@ from atrl_bench.report.page import environment
 from atrl_bench.results import numbers
 from atrl_bench.results.files import write_texts, writing
 from atrl_bench.results.store import Cell, Run, Store
+from atrl_bench.version import __version__
 
 CARD = "README.md"  # what the hub shows of a model
 
