@@ -138,6 +138,9 @@ class Options:
         str | None,
         Option(help="what does the work: ray[://HOST:PORT], or slurm[:NODES], which starts Ray; default: this machine"),
     ] = None
+    nodes: Annotated[
+        int | None, Option(min=1, help="how many nodes one training takes, with --on; default: as few as hold it")
+    ] = None
     serve: Annotated[
         bool | None, Option(help="have vLLM answer, started and stopped here; default: this run folder's last choice")
     ] = None
@@ -221,6 +224,8 @@ class Options:
     @cached_property
     def where(self) -> Machine | Cluster:
         if self.on is None:
+            if self.nodes is not None:
+                raise BadParameter("is for a cluster: give --on too", param_hint="--nodes")
             return self.machine
         if self.jobs or self.gpus or self.processes:
             raise BadParameter("its scheduler decides: leave out --jobs, --gpus and --processes", param_hint="--on")
@@ -232,8 +237,9 @@ class Options:
             forms = "--on ray on a machine of the cluster, --on ray://HOST:10001 from another one, or --on slurm:NODES"
             raise UnknownNameError("cluster", self.on, CLUSTERS, next_step=forms)
         if self.on.startswith("slurm"):
-            return SlurmAllocation(nodes=int(self.on.partition(":")[2] or 1))
-        return RayCluster.at(self.on)
+            nodes = int(self.on.partition(":")[2] or 1)
+            return SlurmAllocation(nodes=nodes, nodes_per_training=self.nodes)
+        return RayCluster.at(self.on, self.nodes)
 
     @property
     def selection(self) -> dict[str, Any]:

@@ -30,7 +30,20 @@ TABLE = (
     "as_json",
     *ANSWERING,
 )
-RUN = (*TABLE, "jobs", "gpus", "processes", "on", "serve", "checkpoints", "report_to", "allow_code", "dry_run", "yes")
+RUN = (
+    *TABLE,
+    "jobs",
+    "gpus",
+    "processes",
+    "on",
+    "nodes",
+    "serve",
+    "checkpoints",
+    "report_to",
+    "allow_code",
+    "dry_run",
+    "yes",
+)
 ALL, SELECTION = "all tables at once", ("rows", "columns", "compared_at")
 TableArgument = Annotated[
     str, Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=complete_tables)

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from atrl_bench.cli.options import COLUMNS_HELP, Options, complete_recipes, names_of, with_options
 from atrl_bench.cli.printing import show, yaml_text
-from atrl_bench.cli.start import require_consent, starts_here
+from atrl_bench.cli.start import is_left_to_slurm, require_consent, starts_here
 
 if TYPE_CHECKING:
     from atrl_bench.experiments.price import Price
@@ -20,6 +20,7 @@ DATA_HELP = (
 SET_HELP = "field=value of the recipe, or a size: learning_rate, batch, max_tokens, kl; repeatable"
 TRAINING = (
     *("profile", "rollouts", "seed", "out", "data_dir", "gpus", "processes"),
+    *("on", "nodes"),
     *("checkpoints", "report_to", "dry_run", "yes", "as_json"),
 )
 
@@ -70,15 +71,17 @@ def train(
             preview |= {"needs": needs.document(), "left": price_in(run_dir).left()}
         show(preview, options.as_json, text=yaml_text(preview))
         return
-    quiet, machine, seed = options.as_json, options.machine, options.seed
-    memory_check.require_trainings_fit([loaded], run_dir, machine, seed)
+    quiet, where, seed = options.as_json, options.where, options.seed
+    memory_check.require_trainings_fit([loaded], run_dir, where, seed)
     require_consent(price_in(run_dir), options, is_generated=run_dir.profile.generated_data)
-    result = train_command.train_recipe(recipe, overrides, run_dir, machine, seed=seed, quiet=quiet)
+    if is_left_to_slurm(options):
+        return
+    result = train_command.train_recipe(recipe, overrides, run_dir, where, seed=seed, quiet=quiet)
     if result is not None:
         show(result, options.as_json)
 
 
-@with_options(*TRAINING, "on")
+@with_options(*TRAINING)
 def sweep(
     options: Options,
     name: Annotated[str, Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],

@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -21,22 +21,44 @@ GPUS_PER_NODE = 8  # of a machine that nobody has described
 
 
 @dataclass(frozen=True)
+class Machines:
+    """The machines of one piece of work, which of them this is, and where the first one's main process is met."""
+
+    count: int
+    index: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
 class Devices:
-    """What work runs on: these GPUs, one process each, or without any so many CPU processes."""
+    """What work runs on: these GPUs, one process each, or without any so many CPU processes; on each of `machines`."""
 
     gpus: tuple[str, ...] = ()
     processes: int = 1
+    machines: Machines | None = None
+
+    @property
+    def num_machines(self) -> int:
+        return 1 if self.machines is None else self.machines.count
 
     @property
     def count(self) -> int:
-        return len(self.gpus) or self.processes
+        return (len(self.gpus) or self.processes) * self.num_machines
 
     @property
     def are_here(self) -> bool:
-        return not self.gpus and self.processes == 1
+        return not self.gpus and self.count == 1
+
+    @property
+    def speak(self) -> bool:
+        """Whether these are the devices of the machine that says what became of the work."""
+        return self.machines is None or self.machines.index == 0
 
     def first(self, count: int) -> Devices:
-        return Devices(self.gpus[:count]) if self.gpus else Devices(processes=count)
+        """So many of them, as many on each machine."""
+        of_each = count // self.num_machines
+        return replace(self, gpus=self.gpus[:of_each], processes=1 if self.gpus else of_each)
 
 
 HERE = Devices()
@@ -59,10 +81,18 @@ class Machine:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines whose scheduler says what runs where, by what the largest of them has; 0 GB where nothing is known."""
+    """Nodes of one size, whose scheduler says what runs where; 0 GB where nothing is known.
+
+    A training that one node does not hold is spread over several, or over the number that its user gave.
+    """
 
     gpus_per_node: int
     memory_gb: float
+    nodes: int = 1
+    nodes_per_training: int | None = None
+
+    def nodes_for(self, num_gpus: int) -> int:
+        return self.nodes_per_training or max(1, math.ceil(num_gpus / max(1, self.gpus_per_node)))
 
 
 ONE_PROCESS = Machine()

@@ -34,14 +34,16 @@ class LaunchError(AtrlBenchError):
         self.progress = progress
 
 
-def launch_command(
-    module: str, arguments: Sequence[str], configuration: Configuration, num_processes: int
-) -> list[str]:
+def launch_command(module: str, arguments: Sequence[str], configuration: Configuration, devices: Devices) -> list[str]:
     start = ["-m", module, *arguments]
-    if num_processes == 1:
+    if devices.count == 1:
         return start
     file = folder("recipes") / "launch" / f"{configuration}.yaml"
-    return ["--config_file", str(file), "--num_processes", str(num_processes), *start]
+    over = ["--config_file", str(file), "--num_processes", str(devices.count)]
+    if (these := devices.machines) is not None:
+        over += ["--num_machines", str(these.count), "--machine_rank", str(these.index)]
+        over += ["--main_process_ip", these.host, "--main_process_port", str(these.port)]
+    return [*over, *start]
 
 
 def run(
@@ -49,18 +51,20 @@ def run(
 ) -> None:
     """Run a module on a file in a process for each device; raises the first error, begins anew if one just dies.
 
-    What `saves` when it is asked to stop is waited for.
+    What `saves` when it is asked to stop is waited for. Of several machines each does this for its own processes;
+    whoever placed the work on them begins it anew.
     """
     error_file, stop_file = argument.with_suffix(".error"), argument.with_suffix(".stop")
-    error_file.unlink(missing_ok=True)
-    stop_file.unlink(missing_ok=True)
-    command = launch_command(module, [str(argument)], configuration, devices.count)
+    if devices.speak:
+        error_file.unlink(missing_ok=True)
+        stop_file.unlink(missing_ok=True)
+    command = launch_command(module, [str(argument)], configuration, devices)
     starter = [sys.executable, *([] if devices.count == 1 else ["-m", "atrl_bench.engines.launch"])]
     variables = environment(devices) | {PARENT: str(os.getpid()), stop.FILE: str(stop_file)}
     if not devices.gpus:
         variables |= {"ACCELERATE_USE_CPU": "true"}
     with stop.heard(stop_file.touch) if saves else nullcontext() as request:
-        for _ in range(NUM_ATTEMPTS):
+        for _ in range(NUM_ATTEMPTS if devices.machines is None else 1):
             code = _exit_code([*starter, *command], os.environ | variables, log)
             if not code:
                 return

@@ -1,4 +1,7 @@
-"""A Ray cluster: jobs go out as tasks, which Ray places, and begins again where their worker or node died."""
+"""A Ray cluster: jobs go out as tasks, which Ray places, and begins again where their worker or node died.
+
+What one node does not hold is a placement group of whole nodes, with a task on each; it begins again as one.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,16 @@ import logging
 import os
 import pickle
 import socket
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from atrl_bench.engines.devices import Cluster, Devices
+from atrl_bench.engines.devices import Cluster, Devices, Machines
 from atrl_bench.engines.local import NUM_ATTEMPTS, DeadWorkerError, limit_threads, portable
 from atrl_bench.errors import EndpointError, MachineTooSmallError, MissingDataError, reason_of
 
@@ -21,17 +27,20 @@ HERE = "ray"  # the cluster that this machine belongs to, or RAY_ADDRESS names
 AUTO = "auto"  # how Ray calls that
 SECONDS_BETWEEN_LOOKS = 5.0
 SECONDS_TO_ANSWER = 10.0
+SECONDS_TO_MISS_A_NODE = 60.0  # from the first error of those that wait for it to Ray's word that it is gone
+LEADER = "node:__internal_head__"  # Ray's own name of the node that leads a cluster
 CPUS_PER_GPU = 2  # a process, and the credit that is computed beside it
 SENT_PREFIXES = ("ATRL_BENCH_", "HF_", "AWS_", "FSSPEC_")  # of the variables that a command passes on
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a job asks for, all of it on one machine; without GPUs a process for each core."""
+    """What a job asks for, all of it on one machine, or on each of several; without GPUs a process for each core."""
 
     gpus: int = 0
     cpus: int = 1
     memory_gb: float = 0.0  # 0 where the estimate says nothing
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
@@ -53,12 +62,12 @@ class ClusterJob(Generic[ItemT]):
 class RayCluster(Cluster):
     """A cluster whose nodes reach this machine at `host`; `ray` is the module, connected to it."""
 
-    host: str
-    ray: Any
+    host: str = ""
+    ray: Any = None
     cpus_per_node: int = 1
 
     @classmethod
-    def at(cls, name: str = HERE) -> RayCluster:
+    def at(cls, name: str = HERE, nodes_per_training: int | None = None) -> RayCluster:
         """The cluster at `ray://HOST:PORT` of a Ray client server, else that which this machine is part of."""
         address = AUTO if name == HERE else name
         ray = _connected(address)
@@ -66,7 +75,9 @@ class RayCluster(Cluster):
         # Of one and the same node: a job asks for no more than that has, or it would wait for ever.
         largest = max(nodes, key=lambda node: [node.get(kind, 0) for kind in ("GPU", "CPU", "memory")])
         gpus, cpus, memory = (largest.get(kind, 0) for kind in ("GPU", "CPU", "memory"))
-        return cls(int(gpus), int(memory) / 1e9, host=_host(address), ray=ray, cpus_per_node=int(cpus))
+        alike = sum(node.get("GPU", 0) >= gpus and node.get("CPU", 0) >= cpus for node in nodes)
+        host, memory_gb = _host(address), int(memory) / 1e9
+        return cls(int(gpus), memory_gb, alike, nodes_per_training, host=host, ray=ray, cpus_per_node=int(cpus))
 
     def run(
         self, work: Callable[[ItemT, Devices], None], jobs: Sequence[ClusterJob[ItemT]], variables: Mapping[str, str]
@@ -83,8 +94,9 @@ class RayCluster(Cluster):
         running = {self._submit(work, job, passed): job for job in jobs}
         try:
             while running:
-                # In turns, so that an interrupt comes through.
-                ended, _ = self.ray.wait(list(running), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
+                # In turns, so that an interrupt comes through. What Ray says of dead nodes it prints among our results.
+                with redirect_stdout(sys.stderr):
+                    ended, _ = self.ray.wait(list(running), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
                 for task in ended:
                     job, error = running.pop(task), self._error(task)
                     if error is None:
@@ -96,6 +108,12 @@ class RayCluster(Cluster):
 
     def _require_node(self, job: ClusterJob[Any]) -> None:
         needs, largest = job.resources.gpus, self.gpus_per_node
+        if job.resources.nodes > self.nodes:
+            raise MachineTooSmallError(
+                f"The cluster has too few nodes for a job: {job.name}.",
+                why=f"It needs {job.resources.nodes} of the size of the largest; there are {self.nodes}.",
+                next_step="the same command once more nodes have joined, or with --nodes",
+            )
         if needs > largest:
             raise MachineTooSmallError(
                 f"No node of the cluster has the GPUs for a job: {job.name}.",
@@ -117,6 +135,11 @@ class RayCluster(Cluster):
             options["max_calls"] = 1  # they are free when the process that used them is gone
         # The work is read once the variables are set: what it imports looks at them.
         payload = pickle.dumps((work, job.item))
+        if resources.nodes > 1:
+            # It outlives every node but that without which there is no cluster.
+            leader = {"name": job.name, "num_cpus": 0, "resources": {LEADER: 0.001}, "max_retries": NUM_ATTEMPTS - 1}
+            each = replace(resources, cpus=self.cpus_per_node, memory_gb=min(resources.memory_gb, self.memory_gb))
+            return self.ray.remote(**leader)(_run_on_nodes).remote(payload, os.getcwd(), variables, each)
         return self.ray.remote(**options)(_run_on_node).remote(payload, os.getcwd(), variables, resources.cpus)
 
     def _error(self, task: Any) -> BaseException | None:
@@ -128,7 +151,59 @@ class RayCluster(Cluster):
         return error
 
 
-def _run_on_node(payload: bytes, folder: str, variables: Mapping[str, str], cpus: int) -> Exception | None:
+def _run_on_nodes(payload: bytes, folder: str, variables: Mapping[str, str], each: Resources) -> Exception | None:
+    """Do a job on so many whole nodes, and again on others where one died; return its error if it failed."""
+    import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    size = {"num_cpus": each.cpus, "num_gpus": each.gpus, "memory": int(each.memory_gb * 1e9) or None}
+    bundle = {"CPU": each.cpus, "GPU": each.gpus, "memory": size["memory"]}
+    for _ in range(NUM_ATTEMPTS):
+        group = placement_group([{kind: n for kind, n in bundle.items() if n}] * each.nodes, strategy="STRICT_SPREAD")
+
+        def place(index: int, work: Callable[..., Any], *values: Any, group: Any = group) -> Any:
+            where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+            return ray.remote(**size, scheduling_strategy=where, max_retries=0)(work).remote(*values)
+
+        tasks = []
+        try:
+            host, port = ray.get(place(0, _meeting_place))
+            over = [Machines(each.nodes, index, host, port) for index in range(each.nodes)]
+            tasks = [place(one.index, _run_on_node, payload, folder, variables, each.cpus, one) for one in over]
+            return _first_error(tasks)
+        except ray.exceptions.RayError as death:
+            reason = type(death).__name__
+        finally:
+            for task in tasks:
+                ray.cancel(task, force=True)
+            remove_placement_group(group)
+    return DeadWorkerError(f"or one of its {each.nodes} nodes died ({reason})", "ray logs, and what else its nodes run")
+
+
+def _first_error(tasks: Sequence[Any]) -> Exception | None:
+    """What the first of these tasks failed with, if any; where one died, which is why others fail, Ray's error."""
+    import ray
+
+    errors, left, deadline = [], list(tasks), float("inf")
+    while left and time.monotonic() < deadline:
+        ended, left = ray.wait(left, num_returns=1, timeout=1.0)
+        errors += [error for error in ray.get(ended) if error is not None]
+        if errors:  # a dead node is noticed later than by those who wait for it
+            deadline = min(deadline, time.monotonic() + SECONDS_TO_MISS_A_NODE)
+    return errors[0] if errors else None
+
+
+def _meeting_place() -> tuple[str, int]:
+    import ray.util
+
+    with socket.create_server(("", 0)) as server:
+        return str(ray.util.get_node_ip_address()), int(server.getsockname()[1])
+
+
+def _run_on_node(
+    payload: bytes, folder: str, variables: Mapping[str, str], cpus: int, machines: Machines | None = None
+) -> Exception | None:
     """Do a job on the GPUs that Ray gives this task, else in so many processes; return its error if it failed."""
     import ray
 
@@ -143,7 +218,7 @@ def _run_on_node(payload: bytes, folder: str, variables: Mapping[str, str], cpus
             raise MissingDataError(f"{node} has no folder {folder}, where the command was given.", next_step=then)
         os.chdir(folder)  # which names everything else
         work, item = pickle.loads(payload)
-        work(item, Devices(tuple(gpus)) if gpus else Devices(processes=cpus))
+        work(item, Devices(tuple(gpus), 1 if gpus else cpus, machines))
     except Exception as error:
         return portable(error)
     return None

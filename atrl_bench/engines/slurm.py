@@ -22,7 +22,6 @@ class SlurmAllocation(Cluster):
 
     gpus_per_node: int = GPUS_PER_NODE
     memory_gb: float = 0.0
-    nodes: int = 1
 
     def write_script(self, arguments: Sequence[str]) -> Path:
         command = shlex.join(["atrl-bench", *arguments, "--on", "ray", "--yes"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from atrl_bench.training.arguments import most_devices
 from atrl_bench.training.recipe import PreferenceRecipe, RolloutRecipe, SupervisedRecipe, first_stage
 from atrl_bench.training.rollout_engine import uses_verl
 
+SECONDS_TO_SAY = 60.0  # that the last words of a training may take from one machine to another
 SHADED_PROBLEMS = 2  # of a cell: the credit of each of their answers takes the model another forward pass
 
 
@@ -147,12 +149,21 @@ def train(job: TrainingJob, where: Devices, store: Store | None) -> Path:
             return result.checkpoint
         if (checkpoint := job.run_dir.checkpoint_of(store, key)) is None:
             _train_over(job, where)
-            checkpoint = job.run_dir.checkpoint_of(store, key)
-            assert checkpoint is not None
+            checkpoint = _said_by_the_first_machine(job, store, key)
         return checkpoint
     except Exception as error:
-        store.fail_run(key, reason_of(error))
+        if where.speak:
+            store.fail_run(key, reason_of(error))
         raise
+
+
+def _said_by_the_first_machine(job: TrainingJob, store: Store, key: str) -> Path:
+    """The checkpoint of a launch that has ended here; its main process, on another machine, may just be saying so."""
+    deadline = time.monotonic() + SECONDS_TO_SAY
+    while (checkpoint := job.run_dir.checkpoint_of(store, key)) is None:
+        assert time.monotonic() < deadline, f"no checkpoint of {job.name}"
+        time.sleep(0.2)
+    return checkpoint
 
 
 def _base_model(job: TrainingJob, where: Devices, store: Store | None) -> Path | str:
@@ -189,7 +200,7 @@ def _train_here(job: TrainingJob, store: Store | None, key: str) -> run.Training
 
 def _train_over(job: TrainingJob, devices: Devices) -> None:
     recipe, profile = job.recipe, job.run_dir.profile
-    devices = devices.first(most_devices(recipe, profile, devices.count))
+    devices = devices.first(most_devices(recipe, profile, devices.count, devices.num_machines))
     rates = job.run_dir.rates.on(memory_gb(devices.gpus))
     configuration: Configuration = "fsdp2" if gpus_of(recipe, profile, rates) > 1 else "ddp"
     _launch(job, f"{job.name}.train-{recipe.name}", devices, configuration)

@@ -63,7 +63,9 @@ def require_trainings_fit(recipes: Iterable[Recipe], run_dir: RunDir, where: Mac
     else:
         # Its GPUs are of the estimate's size, since no scheduler knows theirs.
         gpus_gb, host_gb = (run_dir.rates.device_gb,) * where.gpus_per_node, where.memory_gb or math.inf
-        capacity = Capacity(gpus_gb, host_gb, free_disk_gb(run_dir.root), where="on the cluster's largest node")
+        disk_gb, many = free_disk_gb(run_dir.root), f"on the {where.nodes} nodes of the cluster"
+        place = many if where.nodes > 1 else "on the cluster's largest node"
+        capacity = Capacity(gpus_gb, host_gb, disk_gb, where.nodes, place)
     for stage in (stage for recipe in recipes for stage in stages_of(recipe)):
         key = planned_key(*planned_spec(stage, run_dir, seed))
         if run_dir.run_state(key) == "done":

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from atrl_bench.engines.devices import Cluster, Machine, memory_gb
@@ -125,7 +125,7 @@ def run_on_cluster(
     cluster: RayCluster, jobs: Sequence[JobT], store: Store
 ) -> Iterator[tuple[JobT, BaseException | None]]:
     by_name = {job.name: job for job in jobs}
-    parts = [part for job in jobs for part in parts_of(job, store)]
+    parts = [part for job in jobs for part in parts_of(job, store, cluster)]
     left = Counter(each.item.name for part in parts for each in part.all_jobs())
     errors: dict[str, BaseException] = {}
     with _store_for(cluster, store, jobs[0].run_dir) as variables:
@@ -147,22 +147,25 @@ def _store_for(cluster: RayCluster, store: Store, run_dir: RunDir) -> Iterator[M
         yield variables
 
 
-def parts_of(job: AnyJob, store: Store) -> tuple[ClusterJob[AnyJob], ...]:
+def parts_of(job: AnyJob, store: Store, cluster: Cluster) -> tuple[ClusterJob[AnyJob], ...]:
     """What is left of a job; the benchmarks that a server answers are one part: it takes minutes to start."""
     if isinstance(job, TrainingJob):
-        return (_training(job),)
+        return (_training(job, cluster),)
     left = remaining(job, store).evaluations
     groups = [left] if job.run_dir.engine is not None and left else [(one,) for one in left]
     answers = tuple(_evaluation(job.model_copy(update={"evaluations": group})) for group in groups)
     if isinstance(job.model, TrainingJob) and not is_done(job.model, store):
-        return (_training(job.model, answers),)
+        return (_training(job.model, cluster, answers),)
     return answers
 
 
-def _training(job: TrainingJob, then: tuple[ClusterJob[AnyJob], ...] = ()) -> ClusterJob[AnyJob]:
+def _training(job: TrainingJob, cluster: Cluster, then: tuple[ClusterJob[AnyJob], ...] = ()) -> ClusterJob[AnyJob]:
     rates = job.run_dir.rates
-    needs = training_needs(job.recipe, job.run_dir.profile, rates)
-    return ClusterJob(job, f"train {job.name}", _resources(job.num_gpus(rates), needs.host_gb_per_node), then)
+    needs, gpus = training_needs(job.recipe, job.run_dir.profile, rates), job.num_gpus(rates)
+    resources = _resources(gpus, needs.host_gb_per_node)
+    if (nodes := cluster.nodes_for(gpus)) > 1:  # whole ones
+        resources = replace(_resources(cluster.gpus_per_node if gpus else 0, needs.host_gb_per_node), nodes=nodes)
+    return ClusterJob(job, f"train {job.name}", resources, then)
 
 
 def _evaluation(job: EvaluationJob) -> ClusterJob[AnyJob]:

@@ -73,9 +73,10 @@ def per_update(recipe: Recipe, profile: Profile) -> int:
     return sizes.prompts_per_rollout
 
 
-def most_devices(recipe: Recipe, profile: Profile, available: int) -> int:
-    """On how many of these devices a run can be spread evenly; one at least."""
-    return _largest_divisor(per_update(recipe, profile), available)
+def most_devices(recipe: Recipe, profile: Profile, available: int, machines: int = 1) -> int:
+    """On how many of these devices, as many of each machine, a run can be spread evenly; one of each at least."""
+    of_a_machine = _divide(per_update(recipe, profile), machines, "machines")
+    return machines * _largest_divisor(of_a_machine, available // machines)
 
 
 def micro_batches(per_update: int, num_devices: int, most_at_once: int) -> tuple[int, int]:

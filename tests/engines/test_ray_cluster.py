@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 
+import psutil
 import pytest
 from worker_functions import call, die, die_once, name_nothing, write
 
@@ -116,6 +118,34 @@ def test_a_table_with_a_node_killed_on_the_way_ends_as_it_does_on_this_machine(n
     fill_with_a_node_killed(nodes, alone, SELECTION)
 
 
+def test_a_training_over_two_nodes_of_which_one_is_killed_is_that_of_as_many_processes_here(nodes, tmp_path):
+    """Four processes over two of three nodes; the third takes the place of the one that dies."""
+    cluster, _ = nodes
+    options = {"object_store_memory": 80 * 2**20, "include_dashboard": False, "include_log_monitor": False}
+    large = [cluster.add_node(num_cpus=2, node_name=f"large-{name}", **options) for name in "abc"]
+    names = {f"large-{name}": node for name, node in zip("abc", large, strict=True)}
+    train = [*COMMAND[:3], "train", "grpo", "--profile", "smoke", "--json"]
+    try:
+        here = [*train, "--processes", "4", "--out", tmp_path / "here"]
+        alone = subprocess.run(here, check=True, stdout=PIPE, text=True).stdout
+        over = [*train, "--on", "ray", "--nodes", "2", "--out", tmp_path / "over"]
+        with subprocess.Popen(over, stdout=PIPE, text=True) as process:
+            place = wait_for_rollout(tmp_path / "over")
+            machines = {words[words.index("--machine_rank") + 1]: words for words in launchers()}
+            import ray
+
+            ray.shutdown()  # of this process, which may be connected to that very node
+            cluster.remove_node(names.pop(place), allow_graceful=False)
+            output, _ = process.communicate(timeout=SECONDS)
+    finally:
+        for node in names.values():
+            cluster.remove_node(node)
+    assert machines.keys() == {"0", "1"}
+    assert all(words[words.index("--num_processes") + 1] == "4" for words in machines.values())
+    assert json.loads(output)["digest"] == json.loads(alone)["digest"]
+    assert place not in places(tmp_path / "over"), "what ran there ran again elsewhere"
+
+
 @pytest.mark.large
 def test_the_whole_table_with_a_node_killed_on_the_way_ends_as_it_does_on_this_machine(nodes, tmp_path):
     fill_with_a_node_killed(nodes, filled_alone(tmp_path, []), [])
@@ -153,6 +183,12 @@ def fill_with_a_node_killed(nodes, alone: Path, selection: list[str]) -> None:
     assert ours.keys() == theirs.keys()
     assert [name for name in ours if ours[name] != theirs[name]] == []
     assert sum(name.startswith("responses") for name in ours) > 50
+
+
+def launchers() -> list[list[str]]:
+    """Return the words of each command that starts one machine's processes of a training over several."""
+    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    return [words for words in commands if "--machine_rank" in words]
 
 
 def wait_for_rollout(folder: Path) -> str:

@@ -116,7 +116,7 @@ def test_accelerate_reads_the_shipped_configurations(name):
 
     from atrl_bench.training.sharding import SHARED
 
-    arguments = launch.launch_command("some.module", ["order.json"], name, 8)
+    arguments = launch.launch_command("some.module", ["order.json"], name, Devices(processes=8))
     parsed, _, _ = _validate_launch_command(launch_command_parser().parse_args(arguments))
     assert (parsed.num_processes, parsed.num_machines, parsed.mixed_precision) == (8, 1, "no")
     assert parsed.use_fsdp == (name == "fsdp2")
