@@ -154,6 +154,7 @@ _SYMPY_SAYS: dict[str, tuple[State, str]] = {
     "equal": ("correct", "equal as a formula"),
     "different": ("wrong", "a different formula"),
     "unreadable": ("unparseable", "no grammar reads the answer"),
+    "too large": ("unparseable", "too large to expand"),
 }
 
 

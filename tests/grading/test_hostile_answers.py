@@ -10,6 +10,7 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import get_args
@@ -19,6 +20,7 @@ import pytest
 
 from atrl_bench.grading.comparison import PendingCheck
 from atrl_bench.grading.grade import GradingPool, grade_fast
+from atrl_bench.grading.sympy_worker import expanded_terms, read_formula
 from atrl_bench.results.records import Gold, State
 
 RIGHT = "7391.27"
@@ -250,11 +252,48 @@ def assert_harmless(pool: GradingPool, count: int, seed: int) -> None:
 
 
 def test_the_fast_path_answers_at_once_whatever_comes():
-    for response, gold in hostile_answers(4000, seed=7):
+    for response, gold in hostile_answers(20_000, seed=7):
         start = time.process_time()
         decided = grade_fast(response, gold)
         assert isinstance(decided, PendingCheck) or decided.state != "correct", (response[:200], gold, decided)
         assert time.process_time() - start < 0.5, response[:200]
+
+
+def _seconds(text: str, gold: Gold) -> float:
+    start = time.process_time()
+    grade_fast(text, gold)
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("frame", [r"\boxed{%s}", "%s", "The answer is 5%s!", "<answer>%s</answer>"])
+def test_64000_characters_take_about_four_times_as_long_as_16000(frame):
+    patterns = ["{", r"\boxed{", "(", "1,", "5 or ", "B, ", "x^", r"\frac{1}{", "$", " ", ". ", "\n", "A: ", "½"]
+    patterns += ["answer is ", "<answer>", "so 5 is 6. ", "(A) opal ", "1 + 1 = ", "Question: ", "<think>", "答案"]
+    for pattern in patterns:
+        for gold in GOLDS:
+            short, long = (frame % (pattern * (size // len(pattern))) for size in (16_000, 64_000))
+            seconds = min(_seconds(long, gold) for _ in range(2))
+            assert seconds < max(8 * min(_seconds(short, gold) for _ in range(2)), 0.05), (pattern, gold)
+
+
+@pytest.mark.parametrize(
+    ("formula", "terms"),
+    [
+        *[("x+1", 2), ("(x+1)^{50}", 51), ("(a+b+c)^{2}", 6), ("(x+1)(y+1)(z+1)", 8), ("(x^{7391}+27)", 2)],
+        *[("2^{100}", 1), ("x^{9^{9}}", 1), (r"\sqrt{(x+1)^{3}}", 4)],
+        *[("(((1+x)^{50})^{50})^{50}", inf), ("9^{9^{9}}", inf), ("9^{9^{9^{9}}}", inf), ("(x+1)^{99999}", inf)],
+        *[("99999!", inf), ("99!", 1), ("(a+b+c+d)^{40}", 12341)],
+    ],
+)
+def test_a_formula_is_sized_before_it_is_expanded(formula, terms):
+    assert expanded_terms(read_formula(formula)) == terms
+
+
+def test_what_is_too_large_to_expand_ends_at_once_and_not_as_timed_out(pool):
+    pool.grade_many([(r"\boxed{x^2+2}", Gold("x^2+1"))])  # the worker is up
+    for formula in ("(((1+x)^{50})^{50})^{50}", "(1+x)^{50}(1+y)^{50}(1+z)^{50}", "9^{9^{9}}x", "(a+b+c+d)^{40}"):
+        [verdict] = pool.grade_many([(rf"\boxed{{{formula}}}", Gold("x^2+1"))])
+        assert (verdict.state, verdict.why) == ("unparseable", "too large to expand")
 
 
 @needs.linux
