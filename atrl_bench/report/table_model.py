@@ -308,6 +308,19 @@ class Table:
     says: str = ""  # the answer of a table that has no comparisons of credit
 
     @property
+    def judge_warning(self) -> str:
+        """What a page says first where its judge gave too many answers no verdict; nothing elsewhere."""
+        num_scored = len(self.columns) - self.has_average
+        counts = [cell.counts for row in self.rows for cell in row.cells[:num_scored]]
+        failed, asked = sum(of.judge_failed for of in counts), sum(of.samples for of in counts)
+        if failed <= MAX_JUDGE_FAILURES * asked:
+            return ""
+        return (
+            f"The judge failed on {failed:,} of {asked:,} answers ({100 * failed / asked:.1f} %). "
+            "Where that could move a score by more than its error bar, its cell has two bounds and no number."
+        )
+
+    @property
     def warning(self) -> str:
         if self.is_comparable:
             return (
@@ -320,6 +333,7 @@ class Table:
         )
 
 
+MAX_JUDGE_FAILURES = 0.01  # of all answers; beyond it a page begins with them
 SIGNIFICANCE = 0.05  # false discovery rate of a page
 
 

@@ -139,6 +139,8 @@ def terminal_text(table: Table) -> Text:
 
     text = Text(f"{one_line(table.title)}\n", style="bold")
     text.append(f"profile {one_line(table.profile_title)}\n\n", style="dim")
+    if table.judge_warning:
+        text.append("\n".join(folded(table.judge_warning)) + "\n\n")
     if (answer := answer_of(contrasts(table))) is not None:
         text.append("\n".join(folded(f"{answer.badge}. {answer.sentence}")) + "\n\n")
     if table.says:

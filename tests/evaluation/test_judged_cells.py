@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
 
 import pytest
@@ -10,6 +11,7 @@ from fake_backend import picture, write_geoqa
 from atrl_bench.errors import EndpointError
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
+from atrl_bench.experiments.evaluate_command import task_scores
 from atrl_bench.grading.judge.agreement import Agreement, JudgeSummary, judge_summary, opinion_keys
 from atrl_bench.grading.judge.calibration import CALIBRATION_SET, CalibrationReport, Passed
 from atrl_bench.profiles import load_profile
@@ -103,6 +105,27 @@ def test_answers_without_a_verdict_are_counted_with_their_reason_and_scored_as_n
     assert summary.reasons == {"no verdict in 'Hm.'": NUM_PROBLEMS}
     assert summary.retried == NUM_PROBLEMS
     assert [s.score for s in store.samples(key) if s.response.repeat == 3] == [None] * NUM_PROBLEMS
+
+
+def test_a_judge_that_fails_on_a_fifth_of_its_replies_moves_no_headline(serve, fit, store, cell):
+    """Of each four answers the rules prove one right and a sound judge another."""
+    sound = task_scores(store, cell(serve(answer=fit(says_one_is_zero)).config()), "geoqa_test")
+    assert (sound.scores["mean@4"].mean, sound.between) == (0.5, {})
+
+    def fails_on_a_fifth(messages):
+        asked = messages[1]["content"]
+        place, candidate = re.search(r"Question (\d+)", asked), asked.splitlines()[-2]
+        is_known = place is None or (int(place[1]) + int(candidate)) % 5
+        return says_one_is_zero(messages) if is_known else "Hm."
+
+    judge = serve(answer=fit(fails_on_a_fifth)).config(first_wait=0.0, num_attempts=2)
+    failing = task_scores(store, cell(replace(judge, model="another")), "geoqa_test")
+    assert failing.states["judge failed"] == 3 * NUM_PROBLEMS / 5
+    assert failing.scores["mean@4"].mean > 0.53  # of the answers that have a verdict; not shown
+    # Of the 12 without a verdict four are 1, which the judge would have called right: all wrong takes 4 of 80 away.
+    assert failing.between["mean@4"] == pytest.approx((36 / 80, 48 / 80))
+    shown = [row for row in failing.rows() if "mean@4" in row]
+    assert shown == [("geoqa_test", "mean@4", "45.0 to 60.0", "the judge failed on too many answers for one number")]
 
 
 def test_the_same_command_asks_again_about_answers_without_a_verdict_and_about_no_other(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -13,6 +14,8 @@ from table_fixtures import cell_of as cell
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
+from atrl_bench.report.html import render_html
+from atrl_bench.report.text import render_markdown, terminal_text
 from atrl_bench.results.records import Gold, Problem
 from atrl_bench.results.statistics.means import SeedSpread
 from atrl_bench.results.store import Store
@@ -47,6 +50,16 @@ def test_a_score_is_the_share_of_correct_answers_and_a_failed_judge_is_no_answer
     counts = found.counts
     assert (counts.correct, counts.wrong, counts.unparseable, counts.timed_out, counts.judge_failed) == (1, 1, 1, 1, 1)
     assert counts.unusual == {"unparseable": 1, "timed out": 1, "judge failed": 1}
+
+
+def test_a_page_begins_with_a_judge_that_failed_on_more_than_one_answer_in_a_hundred(small):
+    table = small({"zero_shot": "+" * 96 + "-" * 2 + "j" * 2})
+    said = "The judge failed on 2 of 100 answers (2.0 %)."
+    assert table.judge_warning.startswith(said)
+    assert small({"zero_shot": "+" * 97 + "-" * 2 + "j"}).judge_warning == ""
+    assert re.search(r"<main>\s*<p[^>]*>" + re.escape(said), render_html(table))
+    assert re.match(r"# .*\n+\*\*The judge failed on 2 of 100 answers", render_markdown(table))
+    assert terminal_text(table).plain.split("\n\n")[1].startswith(said)
 
 
 def test_differences_are_paired_with_the_baseline_and_tested_exactly(small):
