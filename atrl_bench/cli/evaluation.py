@@ -109,14 +109,15 @@ def evaluate(
     from atrl_bench.settings import text_of
 
     allow_code(options.allow_code)
-    judge = None
-    if judge_base_url:
-        judge = JudgeConfig(judge_base_url, judge_model, criteria=judge_prompt and text_of(judge_prompt))
-    elif judge_prompt:
-        raise BadParameter("--judge-prompt is for --judge-base-url; of a run folder's judge: atrl-bench judge --prompt")
     if (max_cost is not None and not base_url) or (prices and max_cost is None):
         raise BadParameter("--max-cost is for --base-url, and --prices for --max-cost: what answers here costs hours")
     budget = None if max_cost is None else Budget(max_cost, prices_of(prices))
+    judge = None
+    if judge_base_url:
+        criteria = judge_prompt and text_of(judge_prompt)
+        judge = JudgeConfig(judge_base_url, judge_model, criteria=criteria, budget=None if prices else budget)
+    elif judge_prompt:
+        raise BadParameter("--judge-prompt is for --judge-base-url; of a run folder's judge: atrl-bench judge --prompt")
     endpoint = None
     if base_url:
         if options.serve:

@@ -45,6 +45,15 @@ def test_what_is_spent_stops_the_command_with_a_code_of_its_own_and_the_next_one
     assert f"Spent: {900 * left:,} tokens of prompts and {100 * left:,} of answers, of 100,000." in done.stdout
 
 
+def test_the_tokens_of_a_judge_are_spent_too(evaluate) -> None:
+    run, server = evaluate
+    stopped = run("--max-cost", "5000", "--judge-base-url", server.url, "--judge-model", "judge")
+    assert (stopped.returncode, "What --max-cost allows is spent." in stopped.stderr) == (3, True)
+    # The calibration questions come first: five, and those beside them.
+    assert [body["model"] for body in server.requests] == ["judge"] * len(server.requests)
+    assert 5 <= len(server.requests) <= 13
+
+
 def test_a_server_that_tells_no_usage_is_counted_by_letters_and_pictures() -> None:
     messages = [
         {"role": "system", "content": "x" * 30},
