@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Pages of the site that are files elsewhere, by their names on the site.
 ELSEWHERE = {
     "index.md": "README.md",
+    "install.md": "environments/README.md",
     "examples.md": "examples/README.md",
     "example.md": "docs/example_report/README.md",
 }
