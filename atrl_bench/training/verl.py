@@ -2,17 +2,20 @@
 
 The configuration is YAML, in `recipes/verl/`. verl wants other versions than this package
 (docs/other_trainers.md), so it runs as the Python that `ATRL_BENCH_VERL_PYTHON` names. What it says goes to
-`verl/log.txt` in the run's folder; killed, it goes on from its own last checkpoint.
+`verl/log.txt` in the run's folder; it ends with the command that started it, and then goes on from its own last
+checkpoint.
 """
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import reduce
 from itertools import islice
@@ -200,14 +203,24 @@ def trained_by_verl(
         recipe, profile, num_rollouts=rollouts, seed=seed, folder=own, gpus=gpus, model=str(base)
     )
     (own / "verl.yaml").write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
-    with (own / "log.txt").open("ab") as log:
-        done = subprocess.run([python, *COMMAND, str(own)], stdout=log, stderr=subprocess.STDOUT, check=False)
+    code = _run([python, *COMMAND, str(own)], own / "log.txt")
     model = own / "checkpoints" / f"global_step_{rollouts}" / "actor" / "huggingface"
-    if done.returncode or not any(model.glob("*.safetensors")):
-        raise _failed(own, done.returncode)
+    if code or not any(model.glob("*.safetensors")):
+        raise _failed(own, code)
     for path in sorted(model.iterdir()):
         shutil.copy2(path, folder / path.name)
     shutil.rmtree(own / "checkpoints")
+
+
+def _run(command: Sequence[str], log: Path) -> int:
+    """The exit code of verl, which ends when this process does, and with it all that it started."""
+    guarded = [sys.executable, "-m", "atrl_bench.engines.guard", *command]
+    with log.open("ab") as output:
+        # Held by whoever writes there: a verl whose command was killed a moment ago is waited for.
+        fcntl.flock(output, fcntl.LOCK_EX)
+        process = subprocess.Popen(guarded, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
+    with process:  # which closes its input at the end, also where this is interrupted: that ends verl
+        return process.wait()
 
 
 def write_table(path: Path, data: TrainingData, sizes: TrainingSizes, seed: int, rollouts: int) -> None:

@@ -6,6 +6,12 @@ model.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+
 import pytest
 import yaml
 from pyarrow import parquet
@@ -59,6 +65,29 @@ def test_what_verl_said_last_is_shown_where_it_fails(run_dir, verl_stand_in):
     verl_stand_in(fails=True)
     with pytest.raises(AtrlBenchError, match="CUDA out of memory"):
         train_recipe("sapo", {}, run_dir, quiet=True)
+
+
+def test_verl_ends_with_its_command_and_the_next_one_waits_until_it_has(tmp_path):
+    """A program in verl's place says when it begins and, told to end, takes its time to say that it did."""
+    said, python = tmp_path / "said", tmp_path / "python"
+    steps = f"import signal, time\nsay = lambda word: open({str(said)!r}, 'a').write(word + '\\n')\n"
+    steps += "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), say('ended'), exit(1)))\n"
+    python.write_text(f"#!{sys.executable}\n{steps}say('begun')\ntime.sleep(60)\n")
+    python.chmod(0o755)
+    command = [sys.executable, "-m", "atrl_bench", "train", "sapo", "--rollouts", "verl", "--profile", "smoke"]
+    start = partial(subprocess.Popen, [*command, "--out", tmp_path / "run"], env=os.environ | {PYTHON: str(python)})
+
+    def wait_for(words: list[str]) -> None:
+        deadline = time.monotonic() + 120
+        while not said.is_file() or said.read_text().split() != words:
+            assert time.monotonic() < deadline, said.read_text() if said.is_file() else "nothing has begun"
+            time.sleep(0.05)
+
+    for words in (["begun"], ["begun", "ended", "begun"]):
+        with start() as process:
+            wait_for(words)
+            process.kill()
+    wait_for(["begun", "ended", "begun", "ended"])
 
 
 def test_without_verls_python_the_next_step_names_it(run_dir, monkeypatch):
