@@ -273,6 +273,7 @@ def test_every_setting_changes_a_result(name):
     assert not torch.equal(token_credit(attention, rule).credit_T, token_credit(attention, rule, changed).credit_T)
 
 
+@pytest.mark.full
 def test_the_settings_above_are_all_there_are_but_those_of_the_scoring_pass(tiny_vlm):
     names = {field.name for field in dataclasses.fields(CreditConfig)}
     assert names - OTHER_VALUE.keys() == OF_THE_PASS
