@@ -73,6 +73,12 @@ class NotConfirmedError(AtrlBenchError):
     exit_code = 2
 
 
+class BudgetError(AtrlBenchError):
+    """What was asked for does not fit into the budget that was given for it."""
+
+    exit_code = 2
+
+
 class InvalidFileError(AtrlBenchError):
     """A file whose content is not what its reader expects."""
 

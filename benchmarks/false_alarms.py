@@ -99,7 +99,7 @@ def made_up_table(run_dir: RunDir, seeds: Sequence[int], rng: np.random.Generato
         for job in plan.needed(best_rates(plan, store)):
             if job.evaluations:
                 chances_P = expit(abilities[job.name] - hard_P + rng.normal(0, SD_PROBLEM_OF_TRAINING, NUM_PROBLEMS))
-                shares[job.row.id, job.rate, job.seed] = _answer(job, plan, store, chances_P, rng)
+                shares[job.row.id, job.rate, job.seed] = store_answers(job, plan, store, chances_P, rng)
         table = read_table(plan, store)
     uniform_P, random_P = (shares[row, 1.0, seeds[0]] for row in ROWS)
     return MadeUp(table, _usual_p(random_P - uniform_P))
@@ -110,7 +110,7 @@ def _usual_p(difference_P: np.ndarray) -> float:
     return clustered_mean(dict(zip(problems, difference_P, strict=True)), problems).p_value()
 
 
-def _answer(job: Job, plan: Plan, store: Store, chances_P: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def store_answers(job: Job, plan: Plan, store: Store, chances_P: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Store the answers of a training and return the share of right ones of each problem."""
     ((task, options),) = job.evaluations
     assert job.run_key is not None

@@ -33,6 +33,7 @@ VERBS = {
     "run-table": tables.run_table,
     "ablate": tables.ablate,
     "plan": tables.plan,
+    "design": tables.design,
     "fetch": machine.fetch,
     "report": tables.report,
     "explain": tables.explain,

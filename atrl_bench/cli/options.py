@@ -323,6 +323,15 @@ def seeds_of(text: str | None) -> list[int] | None:
     return seeds
 
 
+def hours_of(text: str | None) -> float | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(h|m)", text)
+    if match is None or not float(match[1]):
+        raise BadParameter(f"{text!r} is no length of time: 2000h or 20m", param_hint="--budget")
+    return float(match[1]) / (60 if match[2] == "m" else 1)
+
+
 def allow_code(allowed: bool) -> None:
     from atrl_bench.sandbox.isolation import PERMISSION
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, BadParameter, Exit, Option
 
-from atrl_bench.cli.options import ANSWERING, Options, allow_code, complete_tables, seeds_of, with_options
+from atrl_bench.cli.options import ANSWERING, Options, allow_code, complete_tables, hours_of, seeds_of, with_options
 from atrl_bench.cli.printing import show, show_table
 from atrl_bench.cli.start import starts_here
 
@@ -49,21 +51,79 @@ TableArgument = Annotated[
     str, Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=complete_tables)
 ]
 
+Budget = Annotated[str | None, Option(help="hours of a GPU or a core at most: 2000h, 20m")]
+
 
 @with_options(*RUN)
-def run_table(options: Options, table: TableArgument) -> None:
+def run_table(
+    options: Options,
+    table: TableArgument,
+    design: Annotated[Path | None, Option(help="the file of a design, which `atrl-bench design` wrote")] = None,
+    until: Annotated[
+        Literal["decided"] | None, Option(help="decided: one seed more at a time, until --effect is shown or excluded")
+    ] = None,
+    effect: Annotated[float | None, Option(min=0.01, help="points, with --until decided")] = None,
+    budget: Budget = None,
+) -> None:
     """Train the rows, evaluate the columns, write the report.
 
     The same command again resumes: whatever is in the store is not done twice.
     """
     allow_code(options.allow_code)
+    if (until is None) != (effect is None) or (budget is not None and until is None):
+        raise BadParameter("goes with --until decided, and that with it", param_hint="--effect")
+    if design is not None:
+        options = _as_designed(options, table, design)
     if table == "all":
         _refuse(options, ALL, *SELECTION)
         _run_all(options)
     elif _is_of_signals(table, options):
         _run_signals(table, options)
+    elif effect is not None:
+        _refuse(options, "tables that are run until they are decided", "seeds")
+        _run_until_decided(table, options, effect, hours_of(budget))
     else:
         _run(_planned_table(table, options), options)
+
+
+def _as_designed(options: Options, table: str, path: Path) -> Options:
+    from atrl_bench.lab.design import read_design
+
+    _refuse(options, "designs", "rows", "columns", "seeds", "repeats")
+    content = read_design(path, table)
+    rows, columns = ",".join(content.rows), ",".join(content.columns)
+    return replace(
+        options, rows=rows, columns=columns, seeds=",".join(map(str, content.seeds)), repeats=content.repeats
+    )
+
+
+def _run_until_decided(table: str, options: Options, effect: float, budget: float | None) -> None:
+    from atrl_bench.cli.table_runs import run_table as run
+    from atrl_bench.experiments.memory_check import require_plan_fits
+    from atrl_bench.experiments.plan import plan_table
+    from atrl_bench.experiments.price import price_of
+    from atrl_bench.lab.decided import most_seeds, run_until_decided
+
+    run_dir = options.run_dir()
+    chosen = options.selection | {"compared_at": options.compared_at}
+
+    def plan_of(seeds: Sequence[int]) -> Plan:
+        return plan_table(table, run_dir, **chosen | {"seeds": seeds})
+
+    most = most_seeds(plan_of, budget)
+    planned = plan_of(range(most))
+    if not starts_here(price_of(planned), options, require_fit=lambda: require_plan_fits(planned, options.where)):
+        return
+    result, decided = run_until_decided(
+        plan_of,
+        lambda plan: run(plan, options.where, jobs=options.jobs, quiet=options.as_json),
+        effect,
+        most,
+        options.say,
+    )
+    if not options.as_json:
+        _show_result(result, options)
+    show(decided, options.as_json, failed=bool(result.failures))
 
 
 @with_options(*(name for name in RUN if name != "compared_at"))
@@ -103,6 +163,36 @@ def plan(options: Options, table: TableArgument) -> None:
         from atrl_bench.experiments.price import price_of
 
         show(price_of(_planned_table(table, options)), options.as_json)
+
+
+@with_options(*TABLE)
+def design(
+    options: Options,
+    table: TableArgument,
+    effect: Annotated[float, Option(min=0.01, help="points that a row has to be better by")],
+    power: Annotated[float, Option(min=0.05, max=0.99, help="the chance to show them")] = 0.8,
+    budget: Budget = None,
+    seed_sd: Annotated[
+        float | None, Option(min=0, help="points that a difference varies by between seeds; default: stored or printed")
+    ] = None,
+) -> None:
+    """Say how many seeds and answers show an effect, and what one seed cannot.
+
+    By the variances of what is stored here, else by printed ones; prices are those of `plan`. Runs nothing.
+    """
+    from atrl_bench.experiments.plan import plan_table
+    from atrl_bench.lab.design import design as designed
+
+    run_dir = options.run_dir()
+    chosen = options.selection | {"compared_at": options.compared_at}
+    result = designed(
+        lambda seeds: plan_table(table, run_dir, **chosen | ({} if seeds is None else {"seeds": seeds})),
+        effect,
+        wanted=power,
+        budget=hours_of(budget),
+        seed_sd=None if seed_sd is None else seed_sd / 100,
+    )
+    show(result, options.as_json)
 
 
 @with_options(*TABLE)

@@ -244,6 +244,7 @@ class RunSettings(BaseModel):
     checkpoint_store: CheckpointStore | None = None
     environment: dict[str, str] = {}
     points: dict[str, tuple[tuple[str, ...], ...]] = {}  # of ablations, by their settings, beside those of their files
+    looks: dict[str, int] = {}  # at most how many seeds a table was given while somebody looked after each
     tables: dict[str, str] = {}  # where the user's own benchmarks lie, by the names in their cells
 
 

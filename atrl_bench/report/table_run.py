@@ -15,6 +15,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
 from atrl_bench.experiments.definition import file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
+from atrl_bench.experiments.run_dir import read_settings
 from atrl_bench.papers.printed import printed_beside
 from atrl_bench.papers.scores import PrintedScores
 from atrl_bench.printable import Block, Record
@@ -30,6 +31,7 @@ from atrl_bench.report.rendered import PageRecord, page_key, table_from_json
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.text import render_csv, render_json, render_markdown
 from atrl_bench.results.files import write_texts, writing
+from atrl_bench.results.statistics.power import level_of_a_look
 from atrl_bench.results.store import Store
 
 
@@ -138,12 +140,12 @@ class _Beside(NamedTuple):
     """What a table has beside its measured numbers."""
 
     printed: PrintedScores
-    overlap_notes: list[str]
+    notes: list[str]
     lacking: dict[str, str]
 
 
 def _beside(plan: Plan) -> _Beside:
-    return _Beside(printed_beside(plan.definition), _overlap_notes(plan), _obstacles(plan))
+    return _Beside(printed_beside(plan.definition), [*_look_notes(plan), *_overlap_notes(plan)], _obstacles(plan))
 
 
 def _read(plan: Plan, store: Store, record: PageRecord, beside: _Beside) -> tuple[Table, dict[str, Drawing] | None]:
@@ -181,7 +183,7 @@ def _table_at(plan: Plan, store: Store, rates: Mapping[str, float], beside: _Bes
         seeds=plan.seeds,
         recipes=plan.definition.recipes(),
         printed=beside.printed,
-        notes=beside.overlap_notes,
+        notes=beside.notes,
         lacking=beside.lacking,
         rates={row: rate for row, rate in rates.items() if not math.isnan(rate)},
     )
@@ -211,6 +213,16 @@ def _training_sets(plan: Plan) -> list[str]:
 
 def _tasks(plan: Plan) -> list[str]:
     return list(dict.fromkeys(item.task for item in evaluations_of(*plan.definition.columns)))
+
+
+def _look_notes(plan: Plan) -> list[str]:
+    most = read_settings(plan.run_dir.root).looks.get(plan.definition.id)
+    if most is None:
+        return []
+    return [
+        f"Seeds were added until the comparisons were decided, at most {most}. That decision was made at the level of "
+        f"{level_of_a_look(most):.3f} a look; the intervals here are those of a single look."
+    ]
 
 
 def _overlap_notes(plan: Plan) -> list[str]:

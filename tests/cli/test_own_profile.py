@@ -18,6 +18,7 @@ COMMANDS = {
     "run-table": ("main_7b", "--dry-run"),
     "ablate": ("grouping", "--dry-run"),
     "plan": ("main_7b",),
+    "design": ("main_7b", "--effect", "5"),
     "fetch": ("geoqa_test",),
     "report": ("main_7b",),
     "explain": ("main_7b", "grpo", "geoqa_test"),

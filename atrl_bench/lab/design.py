@@ -1,0 +1,368 @@
+"""What a table could show before it is run: how many seeds and answers an effect of some size takes, at what price.
+
+A design is a number of training seeds and of answers to each problem. Its power is that of the page's own rule for
+"clear" (`results/statistics/power.py`), its price that of `plan`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field
+
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.experiments.definition import file_stem
+from atrl_bench.experiments.plan import Plan
+from atrl_bench.experiments.price import Cost, Price, price_of
+from atrl_bench.experiments.progress import duration
+from atrl_bench.lab.spread import assumed_spreads, stored_spreads, with_seed_sd
+from atrl_bench.printable import Block, Command, Record, Rows, counted
+from atrl_bench.report.drawing import BLUE, SOFT, FigureContent, figure_style, new_figure, svg
+from atrl_bench.results.files import write_texts
+from atrl_bench.results.statistics.power import Spread, detectable, false_alarms_of_one_seed, power
+from atrl_bench.settings import Settings, read_settings
+
+MAX_SEEDS = 64
+REPEATS = (1, 2, 4, 8, 16)  # answers to each problem that are looked at, beside the profile's
+LOOKED_FOR = 16  # seeds whose answers may be stored
+MANY = 10_000  # seeds: what is left are the problems
+NEAR = 1.15  # a design that sees at most so much more than any number of seeds would is as good
+
+
+@dataclass(frozen=True)
+class SeedPrice:
+    """Hours of one GPU or core: of what is evaluated once, and of each seed's trainings and answers."""
+
+    once: float
+    training: float
+    answering: float  # at the profile's number of answers
+    repeats: int
+    on_gpus: bool
+
+    def hours(self, seeds: int, repeats: int) -> float:
+        return self.once * repeats / self.repeats + seeds * self.of_seed(repeats)
+
+    def of_seed(self, repeats: int) -> float:
+        return self.training + self.answering * repeats / self.repeats
+
+    def text(self, hours: float) -> str:
+        return f"{hours:,.0f} GPU-hours" if self.on_gpus else duration(3600 * hours)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One design, what it costs, and what it sees of the average; `sees` in points."""
+
+    seeds: int
+    repeats: int
+    hours: float
+    sees: float
+    power: float
+
+
+@dataclass(frozen=True)
+class ColumnDesign:
+    """One column: what the chosen design sees there, what any number of seeds would, and how many the effect takes."""
+
+    column: str
+    problems: int
+    sees: float
+    sees_at_most: float
+    seeds: int | None  # None: its problems are too few, or more than `MAX_SEEDS`
+
+
+class DesignFile(Settings):
+    """What `run-table --design` carries out."""
+
+    table: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    seeds: tuple[int, ...] = Field(min_length=1)
+    repeats: int = Field(gt=0)
+
+
+@dataclass(frozen=True)
+class Design(Record):
+    """What a table can show of an effect: the cheapest design that shows it, and what one seed does not."""
+
+    table: str
+    profile: str
+    comparisons: tuple[str, ...]
+    effect: float
+    wanted_power: float
+    budget_hours: float | None
+    cheapest: Option | None
+    chosen: Option
+    asked: Option
+    options: tuple[Option, ...]
+    columns: tuple[ColumnDesign, ...]
+    sees_at_most: float  # with any number of seeds
+    one_seed_sd: float
+    one_seed_false_alarms: float
+    num_tests: int
+    basis: tuple[str, ...]
+    on_gpus: bool
+    files: tuple[str, ...]
+    next: str
+
+    def blocks(self) -> Iterable[Block]:
+        yield f"{self.table} under profile {self.profile}: {'; '.join(self.comparisons)}"
+        yield ""
+        yield self._answer()
+        yield (
+            f"One seed cannot show it: two trainings of equal methods differ by {self.one_seed_sd:.1f} points "
+            "(standard deviation of the average), and a test over problems alone, as tables are usually read, calls "
+            f"{self.one_seed_false_alarms:.0%} of such pairs different."
+        )
+        yield ""
+        rows = [
+            (
+                str(option.seeds),
+                str(option.repeats),
+                self._time(option.hours),
+                _points(option.sees),
+                f"{option.power:.0%}",
+                "this design" if option == self.chosen else "the table's own" if option == self.asked else "",
+            )
+            for option in self.options
+        ]
+        head = ("seeds", "answers", "price", "sees", f"power for {self.effect:g}", "")
+        yield Rows(rows, head, right=range(5), indent=0)
+        yield ""
+        yield Rows(
+            [
+                (
+                    column.column,
+                    f"{column.problems:,}",
+                    _points(column.sees),
+                    _points(column.sees_at_most),
+                    "not by seeds" if column.seeds is None else str(column.seeds),
+                )
+                for column in self.columns
+            ],
+            ("alone", "problems", "sees", "by any seeds", f"seeds for {self.effect:g}"),
+            right=range(1, 5),
+            indent=0,
+        )
+        yield ""
+        tests = counted(self.num_tests, "test")
+        yield f'"Sees": the effect in points that {tests} on a page call clear with power {self.wanted_power:g}.'
+        yield from self.basis
+        yield f"Files: {', '.join(self.files)}"
+        yield Command(self.next)
+
+    def _answer(self) -> str:
+        what = f"{self.effect:g} points with power {self.wanted_power:g}"
+        if self.cheapest is None:
+            times = (self.sees_at_most / self.effect) ** 2
+            return (
+                f"No number of seeds shows {what}: these problems see {_points(self.sees_at_most)} points at best, and "
+                f"it takes {times:.1f} times as many. {self._sees()}"
+            )
+        if self.cheapest == self.chosen:
+            return f"To show {what} takes at least {self._size(self.cheapest)}."
+        return f"To show {what} takes {self._size(self.cheapest)}: more than the budget. {self._sees()}"
+
+    def _sees(self) -> str:
+        within = "for its price " if self.budget_hours is None else "within the budget "
+        return f"The best {within}is {self._size(self.chosen)}: it sees {_points(self.chosen.sees)} points."
+
+    def _size(self, option: Option) -> str:
+        answers = counted(option.repeats, "answer")
+        return f"{counted(option.seeds, 'seed')} and {answers} to each problem, {self._time(option.hours)}"
+
+    def _time(self, hours: float) -> str:
+        return SeedPrice(0, 0, 0, 1, self.on_gpus).text(hours)
+
+
+def _points(value: float) -> str:
+    return "nothing" if math.isinf(value) else f"{value:.1f}"
+
+
+def design(
+    plan_of: Callable[[Sequence[int] | None], Plan],
+    effect: float,
+    *,
+    wanted: float,
+    budget: float | None = None,
+    seed_sd: float | None = None,
+) -> Design:
+    """The design of a table for an effect in points; `plan_of` plans it under the seeds that it is given.
+
+    Variances are those of the stored answers where two seeds of a comparison are done, else assumed. The number of
+    problems is the benchmarks' own.
+    """
+    plan = plan_of(None)
+    pairs, label = plan.definition.credit_pairs, plan.definition.row_label
+    if not pairs:
+        raise InvalidFileError(
+            f"{plan.definition.id} compares nothing: no two of these rows differ in their credit alone.",
+            next_step=f"atrl-bench list rows {plan.definition.id}",
+        )
+    price = price_of(plan_of([plan.seeds[0]]))
+    cost, problems = cost_of(price, plan), _problems(price, plan)
+    stored = stored_spreads(plan_of(sorted({*plan.seeds, *range(LOOKED_FOR)})))
+    spreads = with_seed_sd(stored or assumed_spreads(plan, problems), seed_sd)
+    num_tests = len(pairs) * (len(problems) + (len(problems) > 1))
+    share = effect / 100
+
+    def option(seeds: int, repeats: int) -> Option:
+        sees = 100 * detectable(spreads.average, seeds, repeats, comparisons=num_tests, wanted=wanted)
+        has = power(share, spreads.average, seeds, repeats, comparisons=num_tests)
+        return Option(seeds, repeats, cost.hours(seeds, repeats), sees, has)
+
+    own = plan.profile.evaluation.num_repeats
+    counts = sorted({own, *REPEATS}) if plan.profile.evaluation.temperature > 0 else [own]
+    enough = [
+        option(seeds, repeats)
+        for repeats in counts
+        if (seeds := fewest(spreads.average, share, repeats, num_tests, wanted)) is not None
+    ]
+    cheapest = min(enough, key=lambda one: one.hours, default=None)
+    asked = option(len(plan.seeds), own)
+    at_most = 100 * detectable(spreads.average, MANY, max(counts), comparisons=num_tests, wanted=wanted)
+    near = NEAR * 100 * detectable(spreads.average, MANY, own, comparisons=num_tests, wanted=wanted)
+    chosen = cheapest or option(fewest(spreads.average, near / 100, own, num_tests, wanted) or MAX_SEEDS, own)
+    if budget is not None and chosen.hours > budget:
+        chosen = _best_within(budget, cost, counts, option) or asked
+    shown = {(seeds, chosen.repeats) for seeds in (2, 3, 5, 8, 16, 32)} | {(asked.seeds, asked.repeats)}
+    shown.add((chosen.seeds, chosen.repeats))
+    options = tuple(option(*one) for one in sorted(shown))
+    files, following = _write(plan, chosen, options, effect, cost)
+    return Design(
+        table=plan.definition.id,
+        profile=plan.profile.name,
+        comparisons=tuple(f"{label(row)} against {label(other, beside=row)}" for row, other in pairs),
+        effect=effect,
+        wanted_power=wanted,
+        budget_hours=budget,
+        cheapest=cheapest,
+        chosen=chosen,
+        asked=asked,
+        options=options,
+        columns=tuple(
+            _column(plan.definition.column_label(name), spread, problems[name], chosen, share, num_tests, wanted)
+            for name, spread in spreads.columns.items()
+        ),
+        sees_at_most=at_most,
+        one_seed_sd=100 * spreads.average.of_mean(1, own),
+        one_seed_false_alarms=false_alarms_of_one_seed(spreads.average, own),
+        num_tests=num_tests,
+        basis=spreads.basis,
+        on_gpus=cost.on_gpus,
+        files=files,
+        next=following,
+    )
+
+
+def cost_of(price: Price, plan: Plan) -> SeedPrice:
+    """The price of one seed of a plan, whether it is stored or not."""
+    untrained = {row.id for row in plan.definition.rows if not row.recipe}
+    costs = {cost.identity: cost for cost in price.costs}.values()
+
+    def hours(items: Iterable[Cost]) -> float:
+        return sum(item.needs.gpu_hours + item.needs.minutes / 60 for item in items)
+
+    return SeedPrice(
+        once=hours(cost for cost in costs if cost.row in untrained),
+        training=hours(cost for cost in costs if not cost.column),
+        answering=hours(cost for cost in costs if cost.column and cost.row not in untrained),
+        repeats=plan.profile.evaluation.num_repeats,
+        on_gpus=any(cost.needs.gpu_hours for cost in costs),
+    )
+
+
+def _problems(price: Price, plan: Plan) -> dict[str, int]:
+    counts = {cost.column: cost.needs.counts["answers"] for cost in price.cells}
+    return {column: max(1, count // plan.profile.evaluation.num_repeats) for column, count in counts.items()}
+
+
+def fewest(spread: Spread, effect: float, repeats: int, num_tests: int, wanted: float) -> int | None:
+    """The smallest number of seeds with this power, None where `MAX_SEEDS` have not: more are never worse."""
+
+    def is_enough(seeds: int) -> bool:
+        return power(effect, spread, seeds, repeats, comparisons=num_tests) >= wanted
+
+    low, high = 1, MAX_SEEDS
+    if not is_enough(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
+
+
+def _best_within(
+    budget: float, cost: SeedPrice, counts: Sequence[int], option: Callable[[int, int], Option]
+) -> Option | None:
+    """The affordable design that sees least; the number of answers is the only choice, for seeds are as many as fit."""
+    affordable = []
+    for repeats in counts:
+        left = budget - cost.once * repeats / cost.repeats
+        seeds = min(MAX_SEEDS, int(left / cost.of_seed(repeats)))
+        if seeds > 1:
+            affordable.append(option(seeds, repeats))
+    return min(affordable, key=lambda one: one.sees, default=None)
+
+
+def _column(
+    label: str, spread: Spread, problems: int, chosen: Option, effect: float, num_tests: int, wanted: float
+) -> ColumnDesign:
+    sees, at_most = (
+        100 * detectable(spread, seeds, chosen.repeats, comparisons=num_tests, wanted=wanted)
+        for seeds in (chosen.seeds, MANY)
+    )
+    return ColumnDesign(label, problems, sees, at_most, fewest(spread, effect, chosen.repeats, num_tests, wanted))
+
+
+def _write(
+    plan: Plan, chosen: Option, options: Sequence[Option], effect: float, cost: SeedPrice
+) -> tuple[tuple[str, ...], str]:
+    """The design's file and its drawing in the run folder, and the command that carries it out."""
+    content = {
+        "table": plan.definition.id,
+        "rows": [row.id for row in plan.definition.rows],
+        "columns": [column.id for column in plan.definition.columns],
+        "seeds": list(range(chosen.seeds)),
+        "repeats": chosen.repeats,
+    }
+    stem = file_stem(plan.definition.id)
+    with figure_style():
+        drawing = svg(_curve(options, effect, cost), "design")
+    files = {f"{stem}.json": f"{json.dumps(content, indent=2)}\n", f"{stem}.svg": drawing}
+    paths = write_texts(plan.run_dir.root / "designs", files)
+    command = f"atrl-bench run-table {plan.definition.id} --design {paths[0]} {plan.run_dir.training_options}"
+    return tuple(map(str, paths)), command
+
+
+def _curve(options: Sequence[Option], effect: float, cost: SeedPrice) -> FigureContent:
+    figure, panel = new_figure(6.4, 3.4)
+    drawn = [option for option in options if math.isfinite(option.sees)]
+    unit = 1 if cost.on_gpus else 60
+    panel.plot([unit * one.hours for one in drawn], [one.sees for one in drawn], "o-", color=BLUE)
+    for one in drawn:
+        panel.annotate(
+            f"{one.seeds}", (unit * one.hours, one.sees), xytext=(4, 5), textcoords="offset points", fontsize=8
+        )
+    panel.axhline(effect, color=SOFT, linestyle="--", linewidth=1)
+    panel.set(
+        title="What the design sees, by its number of seeds",
+        xlabel="GPU-hours" if cost.on_gpus else "minutes of a core",
+        ylabel="points",
+        ylim=(0, None),
+    )
+    rows = [{"seeds": one.seeds, "answers": one.repeats, "hours": one.hours, "sees": one.sees} for one in drawn]
+    return FigureContent("What a design sees", "The effect that a design detects, against its price.", figure, rows)
+
+
+def read_design(path: Path, table: str) -> DesignFile:
+    """The design in a file that `atrl-bench design` wrote for this table."""
+    content = read_settings(path, DesignFile)
+    if content.table != table:
+        what = f"{path} is a design of {content.table}, not of {table}."
+        raise InvalidFileError(what, next_step=f"atrl-bench run-table {content.table} --design {path}")
+    return content

@@ -1,0 +1,182 @@
+"""What a comparison of two rows can show: its power, the effect it detects, and when looking at it may stop.
+
+A difference D between two rows that differ in their credit alone, over S training seeds and R answers to each problem,
+is the effect plus errors with four variances: what another pair of trainings would change (`trainings`), other problems
+(`problems`), how trainings change single problems each in its own way (`mixed`), and one answer drawn anew (`answers`):
+
+    var(D) = trainings / S + problems + mixed / S + answers / (S R)
+
+A page calls D clear where zero is outside both of its intervals: over problems, whose standard error is the root of all
+terms but the first, at a level that is corrected for the number of comparisons, and over seeds, by Student's t of the
+S differences, whose variance is trainings + mixed + answers / R. So with one seed nothing is clear.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+
+LEVEL = 0.05  # how often a difference may be called clear where there is none
+POWER = 0.8
+GRID = 2001  # points of the integral over D
+LOOKS, LOOK_SEED = 100_000, 0  # sequences by which the level of a look is found
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The variances of a difference between two rows, squared shares, each for one seed and one answer a problem."""
+
+    trainings: float
+    problems: float
+    mixed: float
+    answers: float
+
+    def over_problems(self, seeds: int, repeats: int) -> float:
+        """The standard error of the mean over problems."""
+        return math.sqrt(self.problems + (self.mixed + self.answers / repeats) / seeds)
+
+    def over_seeds(self, repeats: int) -> float:
+        """The standard deviation of the difference from seed to seed."""
+        return math.sqrt(self.trainings + self.mixed + self.answers / repeats)
+
+    def of_mean(self, seeds: int, repeats: int) -> float:
+        """The standard deviation of the difference over everything that would be drawn anew."""
+        return math.sqrt(self.problems + self.over_seeds(repeats) ** 2 / seeds)
+
+    @classmethod
+    def of_average(cls, columns: Sequence[Spread], trainings: float) -> Spread:
+        """That of the mean of columns with different problems; `trainings` is its own, since columns share them."""
+        weight = len(columns) ** -2
+        return cls(
+            trainings,
+            weight * sum(column.problems for column in columns),
+            weight * sum(column.mixed for column in columns),
+            weight * sum(column.answers for column in columns),
+        )
+
+
+def power(
+    effect: float, spread: Spread, seeds: int, repeats: int = 1, *, comparisons: int = 1, level: float = LEVEL
+) -> float:
+    """The chance that a page calls a true effect clear, in its own direction.
+
+    The integral over D of its normal density times the chance that the differences from seed to seed vary little
+    enough, a chi-squared variable of S - 1 degrees. Of `comparisons` on a page this one is taken to be the only real
+    one, which Benjamini and Hochberg's correction then tests at level / comparisons.
+    """
+    from scipy.special import chdtr, ndtri, stdtrit
+
+    sd, over_seeds = spread.of_mean(seeds, repeats), spread.over_seeds(repeats)
+    if seeds < 2 or over_seeds == 0:
+        return float(seeds > 1 and effect > 0)
+    student = stdtrit(seeds - 1, 1 - level / 2)
+    over_problems = spread.over_problems(seeds, repeats) * -ndtri(level / comparisons / 2)
+    low, high = max(over_problems, effect - 8 * sd), max(over_problems, effect) + 8 * sd
+    D = np.linspace(low, high, GRID)
+    density = np.exp(-(((D - effect) / sd) ** 2) / 2) / (sd * math.sqrt(2 * math.pi))
+    is_quiet = chdtr(seeds - 1, (seeds - 1) * seeds * (D / (student * over_seeds)) ** 2)
+    return float(min(1.0, np.trapezoid(density * is_quiet, D)))
+
+
+def detectable(
+    spread: Spread, seeds: int, repeats: int = 1, *, comparisons: int = 1, wanted: float = POWER, level: float = LEVEL
+) -> float:
+    """The smallest effect with this power; infinite with one seed."""
+    if seeds < 2:
+        return math.inf
+    low, high = 0.0, spread.of_mean(seeds, repeats)
+    while power(high, spread, seeds, repeats, comparisons=comparisons, level=level) < wanted:
+        low, high = high, 2 * high
+    while high - low > 1e-5:
+        middle = (low + high) / 2
+        is_seen = power(middle, spread, seeds, repeats, comparisons=comparisons, level=level) >= wanted
+        low, high = (low, middle) if is_seen else (middle, high)
+    return high
+
+
+def false_alarms_of_one_seed(spread: Spread, repeats: int = 1, *, level: float = LEVEL) -> float:
+    """How often a test over problems alone, as tables are usually read, calls two trainings of one method different."""
+    from scipy.special import ndtr, ndtri
+
+    return float(2 * ndtr(ndtri(level / 2) * spread.over_problems(1, repeats) / spread.of_mean(1, repeats)))
+
+
+# Looking while seeds are added ----------------------------------------------------------------------------------------
+
+
+@cache
+def level_of_a_look(max_seeds: int, level: float = LEVEL) -> float:
+    """The level of Student's t at each of the looks after 2, 3, ... seeds at which all of them together err this often.
+
+    Pocock's boundary for a t test: of sequences of normal numbers of mean zero the share `level` has its smallest
+    p-value, over all looks, below it. It does not depend on their variance. Found by drawing them, always the same.
+    """
+    from scipy.special import stdtr
+
+    smallest = np.ones(LOOKS)
+    generator = np.random.default_rng(LOOK_SEED)
+    total, squares = np.zeros(LOOKS), np.zeros(LOOKS)
+    for seeds in range(1, max_seeds + 1):
+        drawn = generator.standard_normal(LOOKS)
+        total, squares = total + drawn, squares + drawn**2
+        if seeds > 1:
+            spread = np.sqrt((squares - total**2 / seeds) / (seeds - 1))
+            smallest = np.minimum(smallest, 2 * stdtr(seeds - 1, -np.abs(total) / (math.sqrt(seeds) * spread)))
+    return float(np.quantile(smallest, level))
+
+
+Verdict = Literal["different", "not so different", "out of reach", "open"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A difference as it stands after some seeds: between what it lies at this look, and what follows from that."""
+
+    verdict: Verdict
+    mean: float
+    half_width: float
+    num_seeds: int
+
+
+def look(
+    by_seed: Sequence[float],
+    stderr: float,
+    effect: float,
+    max_seeds: int,
+    *,
+    comparisons: int = 1,
+    level: float = LEVEL,
+) -> Look:
+    """Whether a comparison is decided after these seeds, or cannot be with `max_seeds`.
+
+    *different*: zero is outside the interval over seeds, at the level of a look, and outside that over problems, of
+    which `stderr` is the standard error. *not so different*: both lie between -effect and effect. *out of reach*: with
+    all seeds the interval would hold both 0 and an effect of that size, even if the seeds varied as little as one in
+    five such samples and the mean moved by its standard error. That ends a comparison without a verdict, so it adds no
+    false alarm.
+    """
+    from scipy.special import chdtri, ndtri, stdtrit
+
+    count, mean = len(by_seed), float(np.mean(by_seed))
+    if count < 2:
+        return Look("open", mean, math.inf, count)
+    alpha = level_of_a_look(max_seeds, level / comparisons)
+    sd = float(np.std(by_seed, ddof=1))
+    of_problems = -float(ndtri(level / comparisons / 2)) * stderr
+    half = max(float(stdtrit(count - 1, 1 - alpha / 2)) * sd / math.sqrt(count), of_problems)
+    if abs(mean) > half:
+        return Look("different", mean, half, count)
+    if abs(mean) + half < effect:
+        return Look("not so different", mean, half, count)
+    if count >= max_seeds:
+        return Look("out of reach", mean, half, count)
+    low_sd = sd * math.sqrt((count - 1) / float(chdtri(count - 1, 0.2)))
+    at_end = max(float(stdtrit(max_seeds - 1, 1 - alpha / 2)) * low_sd / math.sqrt(max_seeds), of_problems)
+    move = sd * math.sqrt(1 / count - 1 / max_seeds)
+    is_hopeless = count > 2 and effect - at_end <= abs(mean) - move and abs(mean) + move <= at_end
+    return Look("out of reach" if is_hopeless else "open", mean, half, count)
