@@ -84,11 +84,16 @@ def fold(text: str) -> str:
     return "".join(_ARTICLES.sub("", text.casefold()).split())
 
 
+_ALONE = (*NUMBER_WORDS, *TENS)
+
+
 def in_digits(number: str) -> str:
     """A number in digits where it is in words and above twelve or negative: "thirty-six", "negative eight"."""
     words = number.lower().replace("-", " ").split()
-    if not words or words[-1] not in (*NUMBER_WORDS, *TENS) or words[0] in NUMBER_WORDS[:13]:
+    sign = "-" * (words[:1] == ["negative"])
+    *tens, last = words[len(sign) :] or [""]
+    is_two_digits = len(tens) == 1 and tens[0] in TENS and last in NUMBER_WORDS[1:10]
+    if (words[:1] == [last] and last in NUMBER_WORDS[:13]) or not (is_two_digits or (not tens and last in _ALONE)):
         return number
-    sign = "-" * (words[0] == "negative")
-    values = [10 * TENS.index(word) + 20 if word in TENS else NUMBER_WORDS.index(word) for word in words[len(sign) :]]
-    return f"{sign}{sum(values)}"
+    value = 10 * TENS.index(last) + 20 if last in TENS else NUMBER_WORDS.index(last)
+    return f"{sign}{value + sum(10 * TENS.index(word) + 20 for word in tens)}"

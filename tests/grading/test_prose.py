@@ -108,6 +108,10 @@ def test_a_box_that_was_cut_off_holds_an_answer_only_when_it_is_whole():
         ("AB = 5\n\nSince AC = 3, BC = 4.", "4"),  # another length than the one asked for
         ("There are thirty-six tiles.", "36"),
         ("The value is negative eight.", "-8"),
+        ("thirty-six", "36"),
+        ("forty twelve", "forty twelve"),  # no number
+        ("around thirteen", "around thirteen"),  # and no word that is none
+        ("Shows twelve", "Shows twelve"),
         ("The company sold 450 bikes in 2019.", "450"),
         ("Step 1: The angles add up to 540°.\nStep 2: Add", None),
         ("The angles add up to 540°. The area of the triangle", None),
