@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -152,12 +153,20 @@ def signal(
     prompts: Annotated[int, Option(min=9, help="problems whose gradients are measured")] = 96,
     held_out: Annotated[int, Option(min=0, help="problems that one step is tried on")] = 32,
     parameters: Annotated[str, Option(help="whose gradients: all, lora, or a pattern of names")] = "all",
+    compare: Annotated[
+        tuple[Path, Path] | None, Option(help="two cards that were written before, side by side; measures nothing")
+    ] = None,
 ) -> None:
     """Measure what each credit rule does to the gradient of a checkpoint, without training it.
 
     By how much a rule multiplies the batch, what one step along it gains on other problems, how often its credit agrees
-    with itself. Read the first two together.
+    with itself. Read the first two together. Ends in a card that says with which rule to train.
     """
+    if compare is not None:
+        from atrl_bench.lab.signal.card import compare_cards
+
+        show(compare_cards(compare), options.as_json)
+        return
     from atrl_bench.data.own import with_columns
     from atrl_bench.lab.signal.price import signal_price
     from atrl_bench.lab.signal.request import signal_request
@@ -180,7 +189,12 @@ def signal(
         return
     # Asked about by its hours alone: the model that is measured has been fetched.
     require_consent(price, options, is_generated=True)
+    from atrl_bench.lab.signal.card import write_card
     from atrl_bench.lab.signal.measure import measured_signal
 
     record = measured_signal(request, run_dir, quiet=options.as_json)
+    card, files = write_card(request, record, run_dir)
     show(record, options.as_json)
+    if not options.as_json:
+        show(card, as_json=False)
+        show([f"Card: {files[0]}", f"      {files[1]}"], as_json=False)

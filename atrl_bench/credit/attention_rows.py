@@ -24,7 +24,7 @@ class AttentionRows:
     """One response: T attention rows over its S valid columns (prompt, then response; no padding)."""
 
     rows_TS: Tensor
-    """Head- and layer-mean attention, float32 on the CPU, the row of token t in line t."""
+    """Head- and layer-mean attention on the CPU, the row of token t in line t; kept as float32, whatever is given."""
     visual_S: Tensor
     """True where a column is an image or video token."""
     entropy_T: Tensor | None = None
@@ -39,6 +39,7 @@ class AttentionRows:
     def __post_init__(self) -> None:
         if self.rows_TS.ndim != 2 or not self.rows_TS.is_floating_point():
             raise ValueError(f"rows_TS should be a float matrix, not {self.rows_TS.dtype} {tuple(self.rows_TS.shape)}.")
+        object.__setattr__(self, "rows_TS", self.rows_TS.float())
         num_tokens, num_columns = self.rows_TS.shape
         if self.visual_S.shape != (num_columns,) or self.visual_S.dtype != torch.bool:
             raise ValueError(

@@ -70,13 +70,16 @@ def preplan_attention(
     """Returns 1.5 for the 40 % of tokens after which the distance of attention changes most, else 1.
 
     Li et al. 2025, arXiv 2510.13554: their credit of preplan tokens, |WAAD_t - WAAD_t+1| with the Windowed Average
-    Attention Distance, sum over columns s of A_ts min(t - s, 10). They average the 30 % of heads that look nearest, and
-    amplify no negative advantage.
+    Attention Distance, sum over columns s of A_ts min(t - s, 10), of the rows of tokens themselves; of the reading
+    `predicting` these are a line later, and the last two tokens have no change. They average the 30 % of heads that
+    look nearest, and amplify no negative advantage.
     """
     position_S = np.arange(attention.rows_TS.shape[1])
     distance_TS = _query_positions(attention, config)[:, None] - position_S[None, :]
     averaged_T = (attention.rows_TS.double().numpy() * np.clip(distance_TS, 0, window)).sum(1)
-    change_T = np.append(np.abs(np.diff(averaged_T)), 0.0)
+    own_T = averaged_T[1:] if config.reading == "predicting" else averaged_T
+    change_T = np.zeros(len(averaged_T))
+    change_T[: max(0, len(own_T) - 1)] = np.abs(np.diff(own_T))
     weight_T = np.where(highest(change_T, fraction), amplified, 1.0)
     return credit_of_rows(weight_T, attention, config)
 

@@ -58,7 +58,7 @@ from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards.combined import Rewards
 from atrl_bench.training.rollout import Group, Rollout, SampledResponse, ScoredTokens, per_token
 from atrl_bench.training.rollout_metrics import length_metrics, reward_metrics
-from atrl_bench.training.sampler_check import agree, correct_sampler
+from atrl_bench.training.sampler_check import CHECK_EVERY, agree, correct_sampler
 from atrl_bench.training.sharding import whole
 from atrl_bench.training.trainer import Trainer, TrainerInputs
 from atrl_bench.training.vllm_sampler import checked, vllm_of
@@ -285,7 +285,7 @@ class Loop(Trainer):
         """Write down what the policy says of the responses, where anybody asks; begin with their credit."""
         if not self.is_off_policy and self.vllm is None and self.recipe.entropy_fraction is None:
             return None
-        if self.keeps_logprobs and self.sampler_agrees:  # it was seen to say the same as a pass
+        if self.keeps_logprobs and self.sampler_agrees and (self.rollout + 1) % CHECK_EVERY:  # they were seen to agree
             rollout.old_BT = rollout.sampled_BT
             return None
         groups_B, needed_B = [response.group for response in responses], None

@@ -4,8 +4,9 @@ A vLLM that sees other images, or has old weights, answers without an error, and
 another policy. Each rollout is compared, and a run that drifts is stopped.
 
 The local sampler is the same model in the same process: its log-probabilities stand for a pass over what it has
-sampled where they differ by rounding alone. That is measured once in a process, on its first rollout, in which the
-sampler's are used too: a resumed run, which measures once more, goes on as it would have gone on without a break.
+sampled where they differ by rounding alone. That is measured on the first rollout of a process and on every
+`CHECK_EVERY`-th, in which the sampler's are used too: a resumed run, which measures once more, goes on as it would have
+gone on without a break.
 
 Shapes: B responses, T response tokens.
 """
@@ -31,6 +32,7 @@ MAX_DIFFERENCE = {"float32": 1e-3, "bfloat16": 5e-2, "float16": 1e-2}
 LOCAL = "--rollouts local"
 # Rounding in float32 stays below 1e-5, as the tests hold.
 LARGEST_DIFFERENCE = 1e-4
+CHECK_EVERY = 32  # rollouts: a pass more in each, 3 % of those that are saved
 
 
 class LogprobDifferences(NamedTuple):

@@ -118,6 +118,25 @@ def test_a_token_after_which_attention_draws_near_is_a_plan():
     assert weights(windowed, among(BACKWARD), OWN) == [1.5, 1.0, 1.5, 1.0]
 
 
+def test_a_plan_is_found_by_the_tokens_own_row_whichever_row_is_read():
+    # Line t is then read from the place of the token before. Within a window of 2 the lines are 0, 0.5 * 1 = 0.5,
+    # 0.5 * 2 + 0.1 = 1.1 and 0.5 * 2 + 0.4 * 2 + 0.4 = 2.2 away. The own row of a token is the next line, so token 0
+    # has the change 0.6, token 1 has 1.1 and the last two none.
+    rows = [*BACKWARD[:3], [0.4, 0.4, 0.0, 0.0]]
+
+    def windowed(attention, config, seed):
+        return preplan_attention(attention, config, seed, window=2)
+
+    assert weights(windowed, among(rows), AS_WRITTEN.replace(reading="predicting")) == [1.5, 1.5, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_rows_of_any_precision_have_a_credit(dtype):
+    rows_TS = torch.rand(12, 20, generator=torch.Generator().manual_seed(0)).to(dtype)
+    given, single = (token_credit(AttentionRows(of, torch.arange(20) < 8)) for of in (rows_TS, rows_TS.float()))
+    assert torch.equal(given.credit_T, single.credit_T)
+
+
 def test_what_the_answer_looks_at_gets_more_than_the_rest_of_the_chain():
     # The answer is the last of four tokens; it pays 0.1, 0.1 and 0.4. z has mean 0 and deviation 1.
     rows = [row[:] for row in BACKWARD]

@@ -51,6 +51,19 @@ def test_a_sampler_of_another_policy_is_found_out_and_its_log_probabilities_are_
     assert trainer.pass_record["old_logprobs"] == "of a pass"
 
 
+def test_they_are_compared_again_once_in_a_while(make_trainer, monkeypatch):
+    trainer, counts = make_trainer("grpo"), []
+    monkeypatch.setattr("atrl_bench.training.loop.CHECK_EVERY", 1)
+    passes = count_passes(trainer)
+    for _ in range(2):
+        passes.clear()
+        batch = rollout_of(trainer, range(4))
+        counts.append(passes.count("scoring"))
+    assert counts == [2, 2], "the reference's, and each time the policy's, to compare"
+    assert trainer.pass_record["old_logprobs"] == "of the sampler"
+    assert batch.old_BT is not None
+
+
 @pytest.mark.parametrize(
     ("recipe", "options"),
     [("grpo", {"credit": "atrl"}), ("grpo", {"schedule": "strict"}), ("vppo", {}), ("actor_critic", {})],

@@ -64,10 +64,10 @@ class Signal(Record):
         )
         yield ""
         rows = [
-            (one.rule, *map(_with_interval, (one.efficiency, one.efficiency_scaled)), *map(_number, one.credit_figures))
+            (one.rule, *map(_with_interval, (one.efficiency_scaled, one.efficiency)), *map(_number, one.credit_figures))
             for one in self.rules
         ]
-        yield Rows(rows, ("rule", "efficiency", "with Adam", "top", "reliability", "AUC"), right=range(1, 6), indent=0)
+        yield Rows(rows, ("rule", "with Adam", "plain", "top", "reliability", "AUC"), right=range(1, 6), indent=0)
         steps = [
             (one.rule, _points(one.step.gain), _points(one.step.over_uniform), f"{one.step.step_size:g}")
             for one in self.rules
@@ -78,7 +78,8 @@ class Signal(Record):
             yield Rows(steps, ("one step", "gain", "over uniform", "learning rates"), right=range(1, 4), indent=0)
         yield ""
         meanings = [
-            ("efficiency", "how many times as many prompts uniform credit needs for the same gain; [95 % interval]"),
+            ("with Adam", "how many times as many prompts uniform credit needs for the same gain; [95 % interval]"),
+            ("plain", "the same of gradients that Adam does not scale; where the two differ, the first decides"),
             ("top", "share of the weight on the 15 % of tokens with the most"),
             ("reliability", "correlation of the credit with itself under another seed"),
             ("AUC", "chance that a token read from the image has more credit than another"),

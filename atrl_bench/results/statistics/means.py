@@ -83,12 +83,16 @@ class Estimate:
     def detectable(self, level: float = 0.95, power: float = 0.8) -> float:
         """The true mean whose interval would leave zero out in a share `power` of all repetitions.
 
-        The minimum detectable difference, (t_{(1 + level)/2} + t_power) * stderr; without a spread the half width.
+        The minimum detectable difference: the non-centrality at which a t variable passes t_{(1 + level)/2} with this
+        power, times stderr. Intervals that are not t's have their own half width. Without a spread it is that.
         """
-        from scipy.special import stdtrit
+        from scipy.special import nctdtrinc, stdtrit
 
         half = self.half_width(level)
-        return half if self.stderr == 0 else half + float(stdtrit(self.degrees, power)) * self.stderr
+        if self.stderr == 0:
+            return half
+        student = stdtrit(self.degrees, (1 + level) / 2)
+        return half + float(nctdtrinc(self.degrees, 1 - power, student) - student) * self.stderr
 
     def p_value(self) -> float:
         """The two-sided p-value of "the mean is zero" by Student's t; for "constant" 2 / 2^G, as of G coins."""

@@ -1,0 +1,208 @@
+"""A credit card: what a signal says to whoever is about to train the checkpoint, in a sentence, a page and a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from atrl_bench.credit.rules import ORACLES
+from atrl_bench.digests import plain, spec_key
+from atrl_bench.errors import InvalidFileError
+from atrl_bench.experiments.price import price_of_trainings
+from atrl_bench.experiments.progress import duration
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.lab.signal.page import CELLS
+from atrl_bench.lab.signal.record import RuleSignal, Signal
+from atrl_bench.lab.signal.request import UNIFORM, SignalRequest
+from atrl_bench.lab.signal.stored import signal_spec
+from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.report.front_page import write_index
+from atrl_bench.report.table_model import Grid, GridCell, Table
+from atrl_bench.report.table_run import write_report
+from atrl_bench.results.files import write_texts
+
+WORTH = 1.1  # a rule that multiplies the batch by less is not worth its trouble
+SHOWN = {  # what the page shows of each rule, the number that decides first
+    "efficiency_scaled": "efficiency, with Adam",
+    "efficiency": "of plain gradients",
+    "over_uniform": "one step over uniform, points",
+    "reliability": "agrees with itself",
+    "anchor_auc": "AUC",
+    "top_share": "weight on the top 15 %",
+}
+
+EXPLANATION = (
+    "Efficiency: how many times as many prompts uniform credit needs for the same gain. Behind a gain, what "
+    "could be detected."
+)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do with a checkpoint; `prompts` would tell where this signal cannot, None where no number would."""
+
+    kind: Literal["this rule", "no credit", "cannot tell"]
+    sentence: str
+    rule: str = ""
+    prompts: int | None = None
+
+
+@dataclass(frozen=True)
+class Card(Record):
+    """A signal with all that decides its numbers, and what follows from it."""
+
+    spec: dict[str, Any]
+    signal: Signal
+    advice: Advice
+
+    def blocks(self) -> Iterable[Block]:
+        yield ""
+        yield self.advice.sentence
+
+
+def advice_of(signal: Signal) -> Advice:
+    """What the signal says, by gradients scaled as Adam scales them: those are what trainings take steps along.
+
+    Train with the rule whose interval begins highest above one, unless a step along it is clearly a loss; without
+    credit where every interval ends below `WORTH`; else it cannot tell. An interval's length, on a log scale, shrinks
+    with the root of the number of prompts: so many would leave one out if the best rule's factor is the true one.
+    Oracles are not asked: nobody can train with them.
+    """
+    rules = [one for one in signal.rules if one.rule != UNIFORM and one.rule.partition(":")[0] not in ORACLES]
+    rules = [one for one in rules if not math.isnan(one.efficiency_scaled.factor)]
+    if not rules:
+        why = "the gradient of this batch is not clearly different from noise"
+        return Advice("cannot tell", f"This cannot tell: {why}. More prompts, or a checkpoint that learns, would.")
+    good = [one for one in rules if one.efficiency_scaled.low > 1 and not _is_loss(one)]
+    if good:
+        best = max(good, key=lambda one: one.efficiency_scaled.low)
+        return Advice("this rule", f"Train with {best.rule}: {_worth(best)}{_step(best)}.", best.rule)
+    most = max(rules, key=_high)
+    if _high(most) < WORTH:
+        sentence = (
+            f"Train without credit: no rule is worth {WORTH:g} times the prompts. The most any may be: {_worth(most)}."
+        )
+        return Advice("no credit", sentence)
+    best = max(rules, key=lambda one: one.efficiency_scaled.factor)
+    needed = _prompts_needed(best, signal.prompts)
+    more = "double the prompts and look again" if needed is None else f"about {needed:,} prompts would show that"
+    if best.efficiency_scaled.factor <= 1:
+        more = "none is worth more than uniform credit as it stands"
+    return Advice("cannot tell", f"This cannot tell. The best, {best.rule}: {_worth(best)}; {more}.", best.rule, needed)
+
+
+def _is_loss(one: RuleSignal) -> bool:
+    return one.step is not None and one.step.over_uniform.interval()[1] < 0
+
+
+def _high(one: RuleSignal) -> float:
+    return math.inf if math.isnan(one.efficiency_scaled.high) else one.efficiency_scaled.high
+
+
+def _prompts_needed(one: RuleSignal, prompts: int) -> int | None:
+    of, high = one.efficiency_scaled, _high(one)
+    if of.factor <= 1 or of.low <= 0 or math.isinf(high):
+        return None
+    needed = prompts * ((math.log(high) - math.log(of.low)) / 2 / math.log(of.factor)) ** 2
+    return 10 * math.ceil(max(needed, prompts) / 10) if needed < 1e6 else None
+
+
+def _worth(one: RuleSignal) -> str:
+    of = one.efficiency_scaled
+    return f"worth {of.factor:.2f} [{of.low:.2f}, {_high(one):.2f}] times the prompts".replace("inf", "∞")
+
+
+def _step(one: RuleSignal) -> str:
+    if one.step is None:
+        return ""
+    gain = one.step.over_uniform
+    return f"; one step along it gains {gain.mean:+.1f} ± {gain.half_width():.1f} points more than uniform credit"
+
+
+def write_card(request: SignalRequest, signal: Signal, run_dir: RunDir) -> tuple[Card, list[Path]]:
+    """Write the card of a signal as a page and as a file that decides it; the page first."""
+    spec = signal_spec(request, run_dir)
+    card = Card(spec, signal, advice_of(signal))
+    stem = f"card_{spec_key(spec)[:8]}"
+    pages = write_report(_table(stem, card, run_dir, request), run_dir.reports)
+    files = write_texts(run_dir.root / "cards", {f"{stem}.json": json.dumps(plain(asdict(card)), indent=2) + "\n"})
+    write_index(run_dir)
+    return card, [pages[0], *files]
+
+
+def _table(stem: str, card: Card, run_dir: RunDir, request: SignalRequest) -> Table:
+    signal = card.signal
+    rules = [one for one in signal.rules if one.rule != UNIFORM]
+    rows = tuple((one.rule, tuple(_cell(name, one) for name in SHOWN)) for one in rules)
+    hours = price_of_trainings(request.recipe, [request.measured_recipe], run_dir, request.seed).hours
+    return Table(
+        id=stem,
+        title=f"What credit would do for {signal.model}",
+        caption="From the gradients of one batch, without training. 95 % intervals in brackets; * excludes no effect.",
+        label=f"tab:{stem}",
+        profile=run_dir.profile.name,
+        profile_title=run_dir.profile.title,
+        says=card.advice.sentence,
+        grids=(
+            Grid(
+                "Rules",
+                EXPLANATION,
+                tuple(SHOWN.values()),
+                rows,
+                "Rule",
+            ),
+        ),
+        notes=(
+            f"{signal.responses:,} responses to {signal.prompts} problems of {signal.data}, {signal.success:.0%} "
+            f"right; gradients of {signal.parameters:,} parameters; loss of {request.recipe}, seed {request.seed}.",
+            f"One training of {request.recipe} on this data: about {duration(3600 * hours)} of a core or GPU.",
+        ),
+        environment=tuple(sorted(run_dir.environment().items())),
+    )
+
+
+def _cell(name: str, one: RuleSignal) -> GridCell:
+    cell = CELLS[name](one)
+    neutral = {"efficiency_scaled": 1.0, "efficiency": 1.0, "over_uniform": 0.0}.get(name)
+    if neutral is None or math.isnan(cell.value):
+        return cell
+    side: Literal["up", "down", ""] = "up" if cell.low > neutral else "down" if cell.high < neutral else ""
+    return GridCell(cell.text, cell.value, cell.low, cell.high, side, cell.seen, cell.reason)
+
+
+@dataclass(frozen=True)
+class ComparedCards(Record):
+    """Two cards side by side: what differs in what was measured, and in what it came to."""
+
+    cards: tuple[Card, Card]
+
+    def blocks(self) -> Iterable[Block]:
+        for letter, card in zip("AB", self.cards, strict=True):
+            signal = card.signal
+            yield f"{letter}: {signal.model} on {signal.data}, {signal.prompts} prompts. {card.advice.sentence}"
+        yield ""
+        cells = [{one.rule: CELLS["efficiency_scaled"](one).text for one in card.signal.rules} for card in self.cards]
+        names = [name for name in dict.fromkeys([*cells[0], *cells[1]]) if name != UNIFORM]
+        rows = [(name, *(of.get(name, "–") for of in cells)) for name in names]
+        yield Rows(rows, ("efficiency, with Adam", "A", "B"), right=(1, 2), indent=0)
+        one, other = (card.spec for card in self.cards)
+        yield f"Measured differently: {', '.join(name for name in one if one[name] != other.get(name)) or 'nothing'}."
+
+
+def compare_cards(paths: Sequence[Path]) -> ComparedCards:
+    first, second = map(_read, paths)
+    return ComparedCards((first, second))
+
+
+def _read(path: Path) -> Card:
+    try:
+        return TypeAdapter(Card).validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        why = str(error).splitlines()[0]
+        raise InvalidFileError(f"{path} is no credit card.", why=why, next_step="atrl-bench signal MODEL") from None
