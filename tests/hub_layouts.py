@@ -39,6 +39,11 @@ REPOSITORIES_OF = {
     "wemath": ["We-Math/We-Math"],
     "virl39k": ["TIGER-Lab/ViRL39K"],
     "geometry3k": ["hiyouga/geometry3k"],
+    "mmk12": ["FanqingM/MMK12"],
+    "dynamath": ["lscpku/DynaMath_Sample"],
+    "logicvista": ["lscpku/LogicVista"],
+    "mmstar": ["Lin-Chen/MMStar"],
+    "hallusionbench": ["lmms-lab-encoder/HallusionBench"],
     "geoqa_8k": ["leonardPKU/GEOQA_R1V_Train_8K"],
     "video_r1": ["Video-R1/Video-R1-data"],
     "r1_vl": ["jingyiZ00/R1-VL-10K"],
@@ -66,6 +71,20 @@ def repositories(world: Path) -> Mapping[str, Files]:
         "We-Math/We-Math": _shards(world, "wemath/testmini", "data/testmini"),
         "lmms-lab-encoder/EMMA": _by_subject(world, "emma/All/test"),
         "lmms-lab-encoder/EMMA-mini": _by_subject(world, "emma_mini/All/test"),
+        "FanqingM/MMK12": {
+            **_shards(world, "mmk12/test", "data/test"),
+            "data/train-00000-of-00001.parquet": b"another split",
+        },
+        "lscpku/DynaMath_Sample": {
+            **_shards(world, "dynamath/sample_all", "data/sample_all"),
+            "data/sample_variant1-00000-of-00001.parquet": b"another split",
+        },
+        "lscpku/LogicVista": _shards(world, "logicvista/test", "data/test"),
+        "Lin-Chen/MMStar": {"mmstar.parquet": _table(world, "mmstar/val"), "MMStar.tsv": b"not needed"},
+        "lmms-lab-encoder/HallusionBench": {
+            **_shards(world, "hallusionbench/image", "data/image"),
+            "data/non_image-00000-of-00001.parquet": b"another split",
+        },
         "lmms-lab-encoder/textvqa": {
             **_shards(world, "textvqa/validation", "data/validation", 3),
             "data/test-00000-of-00001.parquet": b"another split",
@@ -129,7 +148,7 @@ def _of_training(world: Path) -> dict[str, Files]:
         "Kun-Xiang/ViRL39K": _shards(world, "virl39k/train", "data/train", 2),
         "hiyouga/geometry3k": {
             **_shards(world, "geometry3k/train", "data/train"),
-            "data/test-00000-of-00001.parquet": b"another split",
+            **_shards(world, "geometry3k/test", "data/test"),
         },
         "leonardPKU/GEOQA_R1V_Train_8K": _shards(world, "geoqa_8k/train", "data/train"),
         "Video-R1/Video-R1-data": {

@@ -5,11 +5,11 @@ The same task file, prompt, grader and metric run on a benchmark and on its synt
 
 from __future__ import annotations
 
-from atrl_bench.mini.benchmarks import charts, documents, main_7b, mega, subjects, videos
+from atrl_bench.mini.benchmarks import charts, documents, main_7b, mega, reasoning, subjects, videos
 from atrl_bench.mini.benchmarks.dataset import SyntheticDataset
 
 SYNTHETIC_BENCHMARKS: dict[str, SyntheticDataset] = {
     benchmark.name: benchmark
-    for module in (charts, documents, main_7b, mega, subjects, videos)
+    for module in (charts, documents, main_7b, mega, subjects, videos, reasoning)
     for benchmark in module.SYNTHETIC_BENCHMARKS
 }

@@ -56,3 +56,21 @@ def mean_by(key_of: Callable[[Problem], str | None], merge: Mapping[str, str] | 
         return statistic
 
     return make
+
+
+def all_right(key_of: Callable[[Problem], str]) -> Maker:
+    """The maker of "the share of parts whose problems are all right", a part being what shares a key."""
+
+    def make(problems: Sequence[Problem]) -> Statistic:
+        number = {name: i for i, name in enumerate(dict.fromkeys(map(key_of, problems)))}
+        codes_P = np.array([number[key_of(problem)] for problem in problems], dtype=np.intp)
+
+        def statistic(scores_P: np.ndarray, weights_P: np.ndarray) -> float:
+            weight_K = np.full(len(number), np.inf)
+            np.minimum.at(weight_K, codes_P, weights_P)  # a part with a problem that nobody has judged is left out
+            wrong_K = np.bincount(codes_P, scores_P < 1, len(number))
+            return plain_mean((wrong_K == 0).astype(float), np.where(np.isinf(weight_K), 0, weight_K))
+
+        return statistic
+
+    return make
