@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from atrl_bench.errors import BudgetError
 from atrl_bench.experiments.plan import Plan
 from atrl_bench.experiments.price import price_of
 from atrl_bench.experiments.run_dir import keep_settings, read_settings
@@ -68,14 +67,9 @@ def most_seeds(plan_of: Callable[[Sequence[int]], Plan], budget: float | None) -
         return WITHOUT_BUDGET
     plan = plan_of([0])
     cost = cost_of(price_of(plan), plan)
-    count = min(MAX_SEEDS, int((budget - cost.once) / cost.of_seed(cost.repeats))) if cost.of_seed(cost.repeats) else 0
-    if count < 2:
-        two = cost.text(cost.hours(2, cost.repeats))
-        raise BudgetError(
-            f"The budget holds {counted(max(0, count), 'seed')}, and a comparison takes two, {two}.",
-            next_step=f"a larger --budget, or fewer --rows or --columns: {plan.command}",
-        )
-    return count
+    cost.require_two_seeds(budget, cost.repeats, plan.command)
+    of_seed = cost.of_seed(cost.repeats)
+    return min(MAX_SEEDS, int((budget - cost.once) / of_seed + 1e-9)) if of_seed else WITHOUT_BUDGET
 
 
 def run_until_decided(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from atrl_bench.errors import InvalidFileError
+from atrl_bench.errors import BudgetError, InvalidFileError
 from atrl_bench.experiments.definition import file_stem
 from atrl_bench.experiments.plan import Plan
 from atrl_bench.experiments.price import Cost, Price, price_of
@@ -49,8 +49,17 @@ class SeedPrice:
     def of_seed(self, repeats: int) -> float:
         return self.training + self.answering * repeats / self.repeats
 
-    def text(self, hours: float) -> str:
-        return f"{hours:,.0f} GPU-hours" if self.on_gpus else duration(3600 * hours)
+    def require_two_seeds(self, budget: float, repeats: int, command: str) -> None:
+        """Raise unless the budget pays two seeds, which a comparison takes."""
+        if (two := self.hours(2, repeats)) > budget:
+            raise BudgetError(
+                f"A comparison takes two seeds, {price_text(two, on_gpus=self.on_gpus)}: more than the budget.",
+                next_step=f"a larger --budget, or fewer --rows or --columns: {command}",
+            )
+
+
+def price_text(hours: float, *, on_gpus: bool) -> str:
+    return f"{hours:,.0f} GPU-hours" if on_gpus else duration(3600 * hours)
 
 
 @dataclass(frozen=True)
@@ -157,6 +166,8 @@ class Design(Record):
 
     def _answer(self) -> str:
         what = f"{self.effect:g} points with power {self.wanted_power:g}"
+        if self.cheapest is None and self.sees_at_most <= self.effect:
+            return f"To show {what} takes more than {MAX_SEEDS} seeds. {self._sees()}"
         if self.cheapest is None:
             times = (self.sees_at_most / self.effect) ** 2
             return (
@@ -176,7 +187,7 @@ class Design(Record):
         return f"{counted(option.seeds, 'seed')} and {answers} to each problem, {self._time(option.hours)}"
 
     def _time(self, hours: float) -> str:
-        return SeedPrice(0, 0, 0, 1, self.on_gpus).text(hours)
+        return price_text(hours, on_gpus=self.on_gpus)
 
 
 def _points(value: float) -> str:
@@ -228,7 +239,8 @@ def design(
     near = NEAR * 100 * detectable(spreads.average, MANY, own, comparisons=num_tests, wanted=wanted)
     chosen = cheapest or option(fewest(spreads.average, near / 100, own, num_tests, wanted) or MAX_SEEDS, own)
     if budget is not None and chosen.hours > budget:
-        chosen = _best_within(budget, cost, counts, option) or asked
+        cost.require_two_seeds(budget, counts[0], plan.command)
+        chosen = _best_within(budget, cost, counts, option)
     shown = {(seeds, chosen.repeats) for seeds in (2, 3, 5, 8, 16, 32)} | {(asked.seeds, asked.repeats)}
     shown.add((chosen.seeds, chosen.repeats))
     options = tuple(option(*one) for one in sorted(shown))
@@ -296,17 +308,15 @@ def fewest(spread: Spread, effect: float, repeats: int, num_tests: int, wanted: 
     return high
 
 
-def _best_within(
-    budget: float, cost: SeedPrice, counts: Sequence[int], option: Callable[[int, int], Option]
-) -> Option | None:
-    """The affordable design that sees least; the number of answers is the only choice, for seeds are as many as fit."""
+def _best_within(budget: float, cost: SeedPrice, counts: Sequence[int], option: Callable[[int, int], Option]) -> Option:
+    """The affordable design that sees the smallest effect: of each number of answers with as many seeds as fit."""
     affordable = []
     for repeats in counts:
         left = budget - cost.once * repeats / cost.repeats
-        seeds = min(MAX_SEEDS, int(left / cost.of_seed(repeats)))
+        seeds = min(MAX_SEEDS, int(left / cost.of_seed(repeats) + 1e-9))
         if seeds > 1:
             affordable.append(option(seeds, repeats))
-    return min(affordable, key=lambda one: one.sees, default=None)
+    return min(affordable, key=lambda one: one.sees)
 
 
 def _column(

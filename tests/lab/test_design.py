@@ -161,5 +161,8 @@ def test_a_budget_holds_as_many_seeds_as_it_pays_and_two_at_least(smoke_dir, cli
     assert most_seeds(plan_of, 5.5 * per_seed) == 5
     words = ("run-table", "main_7b", "--rows", ",".join(PAIR), "--until", "decided", "--effect", "5")
     error = cli(*words, "--budget", "0.001m", refused=BudgetError)
-    assert "The budget holds 0 seeds, and a comparison takes two" in str(error)
+    assert "A comparison takes two seeds" in str(error)
+    assert "more than the budget" in str(
+        cli("design", *words[1:4], "--effect", "5", "--budget", "0.001m", refused=BudgetError)
+    )
     cli("run-table", "main_7b", "--effect", "5", refused=SystemExit)
