@@ -74,6 +74,8 @@ def run_table(
         raise BadParameter("goes with --until decided, and that with it", param_hint="--effect")
     if design is not None:
         options = _as_designed(options, table, design)
+    if effect is not None and (table == "all" or _is_of_signals(table, options)):
+        raise BadParameter("takes one table that compares rows", param_hint="--until")
     if table == "all":
         _refuse(options, ALL, *SELECTION)
         _run_all(options)
@@ -100,16 +102,10 @@ def _as_designed(options: Options, table: str, path: Path) -> Options:
 def _run_until_decided(table: str, options: Options, effect: float, budget: float | None) -> None:
     from atrl_bench.cli.table_runs import run_table as run
     from atrl_bench.experiments.memory_check import require_plan_fits
-    from atrl_bench.experiments.plan import plan_table
     from atrl_bench.experiments.price import price_of
     from atrl_bench.lab.decided import most_seeds, run_until_decided
 
-    run_dir = options.run_dir()
-    chosen = options.selection | {"compared_at": options.compared_at}
-
-    def plan_of(seeds: Sequence[int]) -> Plan:
-        return plan_table(table, run_dir, **chosen | {"seeds": seeds})
-
+    plan_of = _plans(table, options, options.run_dir())
     most = most_seeds(plan_of, budget)
     planned = plan_of(range(most))
     if not starts_here(price_of(planned), options, require_fit=lambda: require_plan_fits(planned, options.where)):
@@ -180,13 +176,10 @@ def design(
 
     By the variances of what is stored here, else by printed ones; prices are those of `plan`. Runs nothing.
     """
-    from atrl_bench.experiments.plan import plan_table
     from atrl_bench.lab.design import design as designed
 
-    run_dir = options.run_dir()
-    chosen = options.selection | {"compared_at": options.compared_at}
     result = designed(
-        lambda seeds: plan_table(table, run_dir, **chosen | ({} if seeds is None else {"seeds": seeds})),
+        _plans(table, options, options.run_dir()),
         effect,
         wanted=power,
         budget=hours_of(budget),
@@ -244,10 +237,15 @@ def explain(
 
 
 def _planned_table(table: str, options: Options) -> Plan:
+    return _planned(options, lambda run_dir: _plans(table, options, run_dir)(None))
+
+
+def _plans(table: str, options: Options, run_dir: RunDir) -> Callable[[Sequence[int] | None], Plan]:
+    """The table's plan under any training seeds; None stands for those of the options."""
     from atrl_bench.experiments.plan import plan_table
 
-    choice = options.selection | {"compared_at": options.compared_at}
-    return _planned(options, lambda run_dir: plan_table(table, run_dir, **choice))
+    chosen = options.selection | {"compared_at": options.compared_at}
+    return lambda seeds: plan_table(table, run_dir, **chosen | ({} if seeds is None else {"seeds": seeds}))
 
 
 def _planned(options: Options, plan_in: Callable[[RunDir], Plan]) -> Plan:

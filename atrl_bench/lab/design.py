@@ -6,7 +6,6 @@ A design is a number of training seeds and of answers to each problem. Its power
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -216,7 +215,8 @@ def design(
         )
     price = price_of(plan_of([plan.seeds[0]]))
     cost, problems = cost_of(price, plan), _problems(price, plan)
-    stored = stored_spreads(plan_of(sorted({*plan.seeds, *range(LOOKED_FOR)})))
+    is_begun = plan.run_dir.store_path.is_file()
+    stored = stored_spreads(plan_of(sorted({*plan.seeds, *range(LOOKED_FOR)}))) if is_begun else None
     spreads = with_seed_sd(stored or assumed_spreads(plan, problems), seed_sd)
     num_tests = len(pairs) * (len(problems) + (len(problems) > 1))
     share = effect / 100
@@ -333,17 +333,17 @@ def _write(
     plan: Plan, chosen: Option, options: Sequence[Option], effect: float, cost: SeedPrice
 ) -> tuple[tuple[str, ...], str]:
     """The design's file and its drawing in the run folder, and the command that carries it out."""
-    content = {
-        "table": plan.definition.id,
-        "rows": [row.id for row in plan.definition.rows],
-        "columns": [column.id for column in plan.definition.columns],
-        "seeds": list(range(chosen.seeds)),
-        "repeats": chosen.repeats,
-    }
+    content = DesignFile(
+        table=plan.definition.id,
+        rows=tuple(row.id for row in plan.definition.rows),
+        columns=tuple(column.id for column in plan.definition.columns),
+        seeds=tuple(range(chosen.seeds)),
+        repeats=chosen.repeats,
+    )
     stem = file_stem(plan.definition.id)
     with figure_style():
         drawing = svg(_curve(options, effect, cost), "design")
-    files = {f"{stem}.json": f"{json.dumps(content, indent=2)}\n", f"{stem}.svg": drawing}
+    files = {f"{stem}.json": f"{content.model_dump_json(indent=2)}\n", f"{stem}.svg": drawing}
     paths = write_texts(plan.run_dir.root / "designs", files)
     command = f"atrl-bench run-table {plan.definition.id} --design {paths[0]} {plan.run_dir.training_options}"
     return tuple(map(str, paths)), command

@@ -31,7 +31,6 @@ from atrl_bench.report.rendered import PageRecord, page_key, table_from_json
 from atrl_bench.report.table_model import Table
 from atrl_bench.report.text import render_csv, render_json, render_markdown
 from atrl_bench.results.files import write_texts, writing
-from atrl_bench.results.statistics.power import level_of_a_look
 from atrl_bench.results.store import Store
 
 
@@ -220,8 +219,8 @@ def _look_notes(plan: Plan) -> list[str]:
     if most is None:
         return []
     return [
-        f"Seeds were added until the comparisons were decided, at most {most}. That decision was made at the level of "
-        f"{level_of_a_look(most):.3f} a look; the intervals here are those of a single look."
+        f"Seeds were added until the comparisons were decided, at most {most}, at a level that counts the looks; the "
+        "intervals here are those of a single look."
     ]
 
 

@@ -166,3 +166,5 @@ def test_a_budget_holds_as_many_seeds_as_it_pays_and_two_at_least(smoke_dir, cli
         cli("design", *words[1:4], "--effect", "5", "--budget", "0.001m", refused=BudgetError)
     )
     cli("run-table", "main_7b", "--effect", "5", refused=SystemExit)
+    for table in ("all", "signal"):  # which compare no rows, or not their own
+        cli("run-table", table, "--until", "decided", "--effect", "5", refused=SystemExit)

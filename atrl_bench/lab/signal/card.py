@@ -17,24 +17,25 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.price import price_of_trainings
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.lab.signal.page import CELLS
+from atrl_bench.lab.signal.page import CELLS, rule_cell
 from atrl_bench.lab.signal.record import RuleSignal, Signal
 from atrl_bench.lab.signal.request import UNIFORM, SignalRequest
 from atrl_bench.lab.signal.stored import signal_spec
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.report.front_page import write_index
-from atrl_bench.report.table_model import Grid, GridCell, Table
+from atrl_bench.report.table_model import Grid, Table
 from atrl_bench.report.table_run import write_report
 from atrl_bench.results.files import write_texts
 
 WORTH = 1.1  # a rule that multiplies the batch by less is not worth its trouble
-SHOWN = {  # what the page shows of each rule, the number that decides first
-    "efficiency_scaled": "efficiency, with Adam",
-    "efficiency": "of plain gradients",
-    "over_uniform": "one step over uniform, points",
-    "reliability": "agrees with itself",
-    "anchor_auc": "AUC",
-    "top_share": "weight on the top 15 %",
+SHOWN: dict[str, tuple[str, float | None]] = {
+    # What the page shows of each rule, and the number that means no effect; the first decides.
+    "efficiency_scaled": ("efficiency, with Adam", 1.0),
+    "efficiency": ("of plain gradients", 1.0),
+    "over_uniform": ("one step over uniform, points", 0.0),
+    "reliability": ("agrees with itself", None),
+    "anchor_auc": ("AUC", None),
+    "top_share": ("weight on the top 15 %", None),
 }
 
 EXPLANATION = (
@@ -139,7 +140,9 @@ def write_card(request: SignalRequest, signal: Signal, run_dir: RunDir) -> tuple
 def _table(stem: str, card: Card, run_dir: RunDir, request: SignalRequest) -> Table:
     signal = card.signal
     rules = [one for one in signal.rules if one.rule != UNIFORM]
-    rows = tuple((one.rule, tuple(_cell(name, one) for name in SHOWN)) for one in rules)
+    rows = tuple(
+        (one.rule, tuple(rule_cell(one, name, neutral) for name, (_, neutral) in SHOWN.items())) for one in rules
+    )
     hours = price_of_trainings(request.recipe, [request.measured_recipe], run_dir, request.seed).hours
     return Table(
         id=stem,
@@ -153,7 +156,7 @@ def _table(stem: str, card: Card, run_dir: RunDir, request: SignalRequest) -> Ta
             Grid(
                 "Rules",
                 EXPLANATION,
-                tuple(SHOWN.values()),
+                tuple(title for title, _ in SHOWN.values()),
                 rows,
                 "Rule",
             ),
@@ -165,15 +168,6 @@ def _table(stem: str, card: Card, run_dir: RunDir, request: SignalRequest) -> Ta
         ),
         environment=tuple(sorted(run_dir.environment().items())),
     )
-
-
-def _cell(name: str, one: RuleSignal) -> GridCell:
-    cell = CELLS[name](one)
-    neutral = {"efficiency_scaled": 1.0, "efficiency": 1.0, "over_uniform": 0.0}.get(name)
-    if neutral is None or math.isnan(cell.value):
-        return cell
-    side: Literal["up", "down", ""] = "up" if cell.low > neutral else "down" if cell.high < neutral else ""
-    return GridCell(cell.text, cell.value, cell.low, cell.high, side, cell.seen, cell.reason)
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,7 @@ def _cell(rule: str, grid: SignalGrid, column: SignalColumn, signal: Signal | No
         return GridCell("–", reason=f"The data of {column.world} does not say which tokens {rule} puts credit on.")
     if signal is None:
         return GridCell("not run", reason=column.obstacle or "Not measured here yet.")
-    cell = CELLS[grid.shows](next(one for one in signal.rules if one.rule == rule))
-    return cell if grid.neutral is None else replace(cell, verdict=_verdict(cell, grid.neutral))
+    return rule_cell(next(one for one in signal.rules if one.rule == rule), grid.shows, grid.neutral)
 
 
 def _efficiency(efficiency: Efficiency) -> GridCell:
@@ -143,6 +142,12 @@ CELLS: dict[str, Callable[[RuleSignal], GridCell]] = {
     "anchor_auc": lambda rule: _share(rule.anchor_auc, rule.auc_ends),
     "top_share": lambda rule: _share(rule.top_share),
 }
+
+
+def rule_cell(rule: RuleSignal, shows: str, neutral: float | None) -> GridCell:
+    """One number of a rule, with the side of `neutral` on which its interval lies."""
+    cell = CELLS[shows](rule)
+    return cell if neutral is None else replace(cell, verdict=_verdict(cell, neutral))
 
 
 def _verdict(cell: GridCell, neutral: float) -> Literal["up", "down", ""]:
