@@ -1,0 +1,196 @@
+"""How often a credit card is right: bases that were drawn and not chosen, their cards, and then what training shows.
+
+Stated on 2026-11-25, before any of these bases was made.
+
+Bases. Seeds 100 to 107, all reported. Even ones err in reading, odd ones in reasoning. Each seed draws the shipped base
+that it starts from (`mini-reasoning` or `mini-reasoning-2`, which read well), four digits of ten that it is taught to
+get wrong, and in which share of the places (0.3, 0.5 or 0.7). The world's last stage, as it stands, teaches that.
+The card. 96 prompts, as `signal` takes by itself, connectivity against uniform credit, no step tried.
+Training. `grpo_small_batch`, as `headroom` trains: 32 rollouts at 2e-4, once with connectivity and once without credit,
+seeds 0, 1, 2, ... in turn over all bases until the time is over; seeds that every base has count. What a training shows
+is the mean accuracy of all that it sampled; of a base, the mean difference between its two rows over the seeds.
+Endpoint. The hit rate: "train with connectivity" is a hit where the difference is above zero, "without credit" where it
+is not; "cannot tell" is neither. Exact 95 % interval over the cards that commit themselves.
+Hypotheses. (1) More than half of these cards are right. (2) Connectivity is ahead in bases that err in reading and
+behind in those that err in reasoning (t interval over bases). (3) Over all bases, the factor with Adam and the
+difference rank alike (Spearman). Cards that cannot tell are judged by (3) alone.
+
+    python benchmarks/card_hits.py --out FOLDER [--seeds 4] [--bases-only]     # resumes; --csv FILE keeps the figures
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from scipy import stats
+
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.train_command import train_recipe
+from atrl_bench.lab.bases import rebuild_base
+from atrl_bench.lab.signal.card import advice_of
+from atrl_bench.lab.signal.measure import measured_signal
+from atrl_bench.lab.signal.request import signal_request
+from atrl_bench.lab.worlds import World, WorldBase, load_world
+from atrl_bench.profiles import load_profile
+
+BASE_SEEDS = range(100, 108)
+RULE = "raw_attention"
+RECIPE = "grpo_small_batch"
+
+
+@dataclass(frozen=True)
+class Base:
+    """One base: what was drawn, what its card says, and the accuracy of its trainings in percent, by seed."""
+
+    base: str
+    mistakes: str
+    start_from: str
+    wrong_digits: str
+    wrong_fraction: float
+    sha256: str
+    right: float
+    factor: float
+    low: float
+    high: float
+    card: str
+    uniform: tuple[float, ...] = ()
+    connectivity: tuple[float, ...] = ()
+
+    @property
+    def difference(self) -> float:
+        return fmean(ours - theirs for ours, theirs in zip(self.connectivity, self.uniform, strict=True))
+
+    @property
+    def is_hit(self) -> bool | None:
+        """Whether training shows what the card says; None where it says nothing."""
+        return {"this rule": self.difference > 0, "no credit": self.difference <= 0}.get(self.card)
+
+
+def drawn(seed: int) -> tuple[World, str]:
+    """The world that has the base of this seed, and no other, and the base's name."""
+    rng = np.random.default_rng(seed)
+    world = load_world("reasoning" if seed % 2 else "perception")
+    base = WorldBase(
+        eyes_seed=0,
+        seed=seed,
+        start_from=str(rng.choice(["mini-reasoning", "mini-reasoning-2"])),
+        wrong_digits=tuple(sorted(int(digit) for digit in rng.choice(10, size=4, replace=False))),
+        wrong_fraction=float(rng.choice([0.3, 0.5, 0.7])),
+    )
+    assert world.training is not None
+    training = world.training.model_copy(update={"shared": ()})  # the base that it starts from has been through these
+    return world.model_copy(update={"training": training, "bases": {f"drawn-{seed}": base}}), f"drawn-{seed}"
+
+
+def at_base(seed: int, out: Path) -> RunDir:
+    """The run folder whose model is the base of this seed, which is made where it is missing."""
+    world, name = drawn(seed)
+    folder = out / "bases" / name
+    if not (folder / "base.json").is_file():
+        rebuild_base(world, name, folder)
+    profile = load_profile("mini").model_copy(update={"model": str(folder)})
+    return RunDir.at(out / "runs", profile)
+
+
+def with_card(seed: int, out: Path) -> Base:
+    run_dir = at_base(seed, out)
+    world, name = drawn(seed)
+    drawn_base = world.bases[name]
+    assert drawn_base is not None
+    request = signal_request(
+        run_dir, run_dir.profile.model, recipe=RECIPE, data=world.data, rules=[RULE], prompts=96, held_out=0
+    )
+    signal = measured_signal(request, run_dir, quiet=True)
+    worth = signal.rules[1].efficiency_scaled
+    digest = json.loads((Path(run_dir.profile.model) / "base.json").read_text())["sha256"]
+    return Base(
+        name,
+        world.mistakes,
+        str(drawn_base.start_from),
+        "".join(map(str, drawn_base.wrong_digits)),
+        drawn_base.wrong_fraction,
+        digest[:16],
+        round(100 * signal.success, 1),
+        *(round(value, 3) for value in (worth.factor, worth.low, worth.high)),
+        advice_of(signal).kind,
+    )
+
+
+def accuracy(seed: int, credit: str, training_seed: int, out: Path) -> float:
+    """The mean accuracy of all that a training sampled, in percent; trained now unless it is in the run folder."""
+    trained = train_recipe(
+        RECIPE, {"data": "code_words", "credit": credit}, at_base(seed, out), seed=training_seed, quiet=True
+    )
+    assert trained is not None
+    return round(100 * trained.summary["accuracy"], 2)
+
+
+def measured(out: Path, num_seeds: int) -> Iterable[list[Base]]:
+    """Yield all bases after their cards, and again after each training seed."""
+    bases = {seed: with_card(seed, out) for seed in BASE_SEEDS}
+    yield list(bases.values())
+    for training_seed in range(num_seeds):
+        for seed, base in bases.items():
+            uniform, connectivity = (accuracy(seed, credit, training_seed, out) for credit in ("uniform", RULE))
+            bases[seed] = replace(
+                base, uniform=(*base.uniform, uniform), connectivity=(*base.connectivity, connectivity)
+            )
+            print(f"{base.base}, seed {training_seed}: {uniform:.2f} and {connectivity:.2f}", flush=True)
+        yield list(bases.values())
+
+
+def sentences(bases: Sequence[Base]) -> list[str]:
+    """What the bases come to, as stated beforehand."""
+    hits = [base.is_hit for base in bases if base.is_hit is not None]
+    lines = [f"{len(hits)} of {len(bases)} cards commit themselves."]
+    if hits:
+        low, high = stats.binomtest(sum(hits), len(hits)).proportion_ci()
+        lines.append(f"Right: {sum(hits)} of {len(hits)}, {100 * low:.0f} to {100 * high:.0f} % (exact, 95 %).")
+    for mistakes in ("perception", "reasoning"):
+        of_world = [base.difference for base in bases if base.mistakes == mistakes]
+        half = stats.t.ppf(0.975, len(of_world) - 1) * stats.sem(of_world)
+        lines.append(f"Connectivity over uniform credit in {mistakes}: {fmean(of_world):+.1f} ± {half:.1f} points.")
+    rank = stats.spearmanr([base.factor for base in bases], [base.difference for base in bases])
+    lines.append(f"Factor and difference rank alike: {rank.statistic:+.2f} (p = {rank.pvalue:.3f}).")
+    return lines
+
+
+def write_csv(bases: Sequence[Base], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Base)], lineterminator="\n")
+        writer.writeheader()
+        for base in bases:
+            rows = {"uniform": " ".join(map(str, base.uniform)), "connectivity": " ".join(map(str, base.connectivity))}
+            writer.writerow(asdict(base) | rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="run folder, which the same command resumes")
+    parser.add_argument("--seeds", type=int, default=4, help="training seeds of each row")
+    parser.add_argument("--bases-only", action="store_true", help="make the bases and print their digests")
+    parser.add_argument("--csv", type=Path, help="keep the figures here")
+    arguments = parser.parse_args()
+    if arguments.bases_only:
+        for seed in BASE_SEEDS:
+            folder = Path(at_base(seed, arguments.out).profile.model)
+            print(folder.name, json.loads((folder / "base.json").read_text())["sha256"][:16], flush=True)
+        return
+    for bases in measured(arguments.out, arguments.seeds):
+        for base in bases:
+            print(base, flush=True)
+        if arguments.csv is not None:
+            write_csv(bases, arguments.csv)
+        if bases[0].uniform:
+            print(*sentences(bases), sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
