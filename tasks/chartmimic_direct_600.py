@@ -26,13 +26,10 @@ import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from atrl_bench.evaluation.hooks import Gold, Row, column, hooks, picture, prepare
 
 COLUMNS = ("id", "chart_type", "instruction", "width", "height", "figure", "code")
 KEPT = ("chart_type",)
@@ -46,14 +43,9 @@ Set the size of the figure with figsize=({width:g}, {height:g}), and save the fi
 Give the whole program, which must run as it is, in one block that begins with ```python and ends with ```."""
 
 
-def problem_id(row: Row) -> str:
-    """Return the chart's name, such as `bar_17`."""
-    return row["id"]
-
-
-def group(row: Row) -> str:
-    """Return the chart itself: no two rows of a task share one."""
-    return row["id"]
+problem_id = column("id")  # the chart's name, such as `bar_17`
+group = column("id")  # no two rows of a task share one
+images = picture("figure")
 
 
 def question(row: Row) -> str:
@@ -69,11 +61,6 @@ def gold(row: Row) -> Gold:
 def gold_response(row: Row) -> str:
     """Return the row's program as a model would have to give it."""
     return f"Here is the program.\n```python\n{row['code']}\n```"
-
-
-def images(row: Row) -> list[Image]:
-    """Return the chart to look at."""
-    return [open_image(row["figure"])]
 
 
 def doc_to_text(row: Row, settings: Mapping[str, Any] | None = None) -> str:

@@ -19,11 +19,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.hooks import Gold, Row, hooks, image_names, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, column, hooks, image_names, label, picture, prepare
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from PIL.Image import Image
 
 COLUMNS = ("Question", "Answer", "Question Type", "image", "Year", "Paragraph")
 KEPT = ("Question Type", "Year")
@@ -48,14 +47,9 @@ def process_docs(split: Dataset) -> Dataset:
     return rows.add_column("chart", image_names(rows, "image"))
 
 
-def problem_id(row: Row) -> str:
-    """Return the row's number: the dataset has no other name for it."""
-    return str(row["row_number"])
-
-
-def group(row: Row) -> str:
-    """Return the chart."""
-    return row["chart"]
+problem_id = label("row_number")  # the dataset has no other name for it
+group = column("chart")
+images = picture("image")
 
 
 def question(row: Row) -> str:
@@ -76,11 +70,6 @@ def gold(row: Row) -> Gold:
     years = flags[-1:] if row["Question Type"] == "Conversational" else flags
     rules = {"exact": row["Question Type"] in EXACT, "years": years}
     return Gold(answer, metric="relaxed", rules=json.dumps(rules))
-
-
-def images(row: Row) -> list[Image]:
-    """Return the chart."""
-    return [open_image(row["image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

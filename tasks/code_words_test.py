@@ -6,41 +6,20 @@ is the code of the picture?". Gold: `0524`, each digit and three, modulo ten. No
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from atrl_bench.evaluation.hooks import Gold, Row, column, hooks, label, picture, prepare
 
 COLUMNS = ("id", "problem", "answer", "image")
 KEPT = ("transcription",)
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the row's own id."""
-    return str(row["id"])
-
-
-def group(row: Row) -> str:
-    """Return the problem itself."""
-    return problem_id(row)
-
-
-def question(row: Row) -> str:
-    """Return the question."""
-    return row["problem"]
+problem_id = label("id")
+group = problem_id
+question = column("problem")
+images = picture("image")
 
 
 def gold(row: Row) -> Gold:
     """Return the four code words in a row."""
     return Gold(row["answer"])
-
-
-def images(row: Row) -> list[Image]:
-    """Return the one picture."""
-    return [open_image(row["image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

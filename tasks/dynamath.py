@@ -12,13 +12,8 @@ authors' code; its rule for texts, that any part of the gold is right, is not ou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, column, hooks, label, picture, prepare
 from atrl_bench.results.statistics.composite import all_right
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 COLUMNS = ("id", "question", "decoded_image", "ground_truth", "answer_type", "subject", "knowledge_level")
 KEPT = ("id", "answer_type", "subject", "knowledge_level")
@@ -33,14 +28,9 @@ def problem_id(row: Row) -> str:
     return f"{row['id']}/{row['row_number']}"
 
 
-def group(row: Row) -> str:
-    """Return the question that this is a variant of."""
-    return str(row["id"])
-
-
-def question(row: Row) -> str:
-    """Return the question, in which its options are."""
-    return row["question"]
+group = label("id")  # the question that this is a variant of
+question = column("question")  # the question, in which its options are
+images = picture("decoded_image")
 
 
 def gold(row: Row) -> Gold:
@@ -52,11 +42,6 @@ def gold(row: Row) -> Gold:
         size = abs(float(answer))
         return Gold(answer, kind="number", tolerance=TOLERANCE / size if size else 0.0)
     return Gold(answer)
-
-
-def images(row: Row) -> list[Image]:
-    """Return the one image."""
-    return [open_image(row["decoded_image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

@@ -24,6 +24,7 @@ from atrl_bench.evaluation.hooks import (
     Gold,
     Row,
     choice_gold,
+    column,
     hooks,
     interleaved,
     numbered_images,
@@ -40,16 +41,8 @@ COLUMNS = ("pid", "question", "options", "answer", "image_1", "subject", "type",
 KEPT = ("subject", "category", "type", "source")
 BREAKDOWN = "subject"
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the problem's name, which EMMA-mini keeps."""
-    return row["pid"]
-
-
-def group(row: Row) -> str:
-    """Return the problem itself."""
-    return problem_id(row)
+problem_id = column("pid")  # the problem's name, which EMMA-mini keeps
+group = problem_id
 
 
 def question(row: Row) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare, repair_latex
+from atrl_bench.evaluation.hooks import Gold, Row, hooks, label, open_image, prepare, repair_latex
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -19,16 +19,8 @@ if TYPE_CHECKING:
 COLUMNS = ("images", "problem", "answer")
 KEPT = ()
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the row's number: no column names it."""
-    return str(row["row_number"])
-
-
-def group(row: Row) -> str:
-    """Return the problem itself."""
-    return problem_id(row)
+problem_id = label("row_number")  # no column names it
+group = problem_id
 
 
 def question(row: Row) -> str:

@@ -16,41 +16,21 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare, repair_latex
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from atrl_bench.evaluation.hooks import Gold, Row, column, hooks, label, picture, prepare, repair_latex
 
 COLUMNS = ("question", "ground_truth", "image")
 KEPT = ()
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the row's position in the test file."""
-    return str(row["row_number"])
-
-
-def group(row: Row) -> str:
-    """Return the problem itself: no two rows share a figure."""
-    return problem_id(row)
-
-
-def question(row: Row) -> str:
-    """Return the question as published."""
-    return row["question"]
+problem_id = label("row_number")  # the row's position in the test file
+group = problem_id  # no two rows share a figure
+question = column("question")
+images = picture("image")
 
 
 def gold(row: Row) -> Gold:
     """Return the published answer; its unit is the grader's to ignore."""
     return Gold(repair_latex(row["ground_truth"]))
-
-
-def images(row: Row) -> list[Image]:
-    """Return the one figure."""
-    return [open_image(row["image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

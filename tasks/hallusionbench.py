@@ -12,14 +12,9 @@ questions without a picture are left out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, hooks, picture, prepare
 from atrl_bench.results.records import Problem
 from atrl_bench.results.statistics.composite import all_right
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 OF_SET = ("category", "subcategory", "set_id")
 COLUMNS = (*OF_SET, "figure_id", "question_id", "question", "gt_answer", "image")
@@ -49,11 +44,7 @@ def gold(row: Row) -> Gold:
     return Gold("Yes" if str(row["gt_answer"]) == "1" else "No")
 
 
-def images(row: Row) -> list[Image]:
-    """Return the figure."""
-    return [open_image(row["image"])]
-
-
+images = picture("image")
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)
 
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.hooks import Gold, Row, hooks, image_names, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, column, hooks, image_names, label, picture, prepare
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from PIL.Image import Image
 
 COLUMNS = ("questionId", "question", "answers", "answer_type", "image")
 KEPT = ("answer_type",)
@@ -29,14 +28,9 @@ def process_docs(split: Dataset) -> Dataset:
     return rows.add_column("infographic", image_names(rows, "image"))
 
 
-def problem_id(row: Row) -> str:
-    """Return the question's number."""
-    return str(row["questionId"])
-
-
-def group(row: Row) -> str:
-    """Return the infographic."""
-    return row["infographic"]
+problem_id = label("questionId")
+group = column("infographic")
+images = picture("image")
 
 
 def question(row: Row) -> str:
@@ -47,11 +41,6 @@ def question(row: Row) -> str:
 def gold(row: Row) -> Gold:
     """Return the accepted answers."""
     return Gold(row["answers"][0], metric="anls", references=tuple(row["answers"]))
-
-
-def images(row: Row) -> list[Image]:
-    """Return the infographic."""
-    return [open_image(row["image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

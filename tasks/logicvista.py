@@ -7,43 +7,22 @@ question. Gold: a letter, or several, `A, C`, which are right together and in an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, column, hooks, label, picture, prepare
 
 COLUMNS = ("id", "question", "answer", "image", "skill", "broad_capability", "specific_capability")
 KEPT = ("skill", "broad_capability", "specific_capability")
 BREAKDOWN = "skill"
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the row's id."""
-    return str(row["id"])
-
-
-def group(row: Row) -> str:
-    """Return the problem itself."""
-    return problem_id(row)
-
-
-def question(row: Row) -> str:
-    """Return the question as published."""
-    return row["question"]
+problem_id = label("id")
+group = problem_id
+question = column("question")
+images = picture("image")
 
 
 def gold(row: Row) -> Gold:
     """Return the letter, or all letters, whose order is irrelevant."""
     letters = [letter for letter in row["answer"].replace(",", " ").upper().split() if letter]
     return choice_gold(letters[0], ()) if len(letters) == 1 else Gold(", ".join(sorted(letters)))
-
-
-def images(row: Row) -> list[Image]:
-    """Return the one image."""
-    return [open_image(row["image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare, repair_latex
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, column, hooks, open_image, prepare, repair_latex
 from atrl_bench.models.templates import render, split_options, with_choices
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def problem_id(row: Row) -> str:
     return f"{row['problem_index']}/{row['problem_version']}"
 
 
-def group(row: Row) -> str:
-    """Return the problem that the five versions share."""
-    return row["problem_index"]
+group = column("problem_index")  # the problem that the five versions share
 
 
 def question(row: Row) -> str:

@@ -16,28 +16,16 @@ compared exactly, where lmms-eval rounds both sides to two decimal places and ta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare, repair_latex
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, column, hooks, picture, prepare, repair_latex
 from atrl_bench.models.templates import with_choices
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 COLUMNS = ("id", "question", "options", "answer", "decoded_image")
 KEPT = ("subject", "level")
 BREAKDOWN = "subject"
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the id of the full test split."""
-    return row["id"]
-
-
-def group(row: Row) -> str:
-    """Return the problem itself: every problem is asked once."""
-    return problem_id(row)
+problem_id = column("id")  # the id of the full test split
+group = problem_id  # every problem is asked once
+images = picture("decoded_image")  # the one image, composed of all parts
 
 
 def question(row: Row) -> str:
@@ -49,11 +37,6 @@ def gold(row: Row) -> Gold:
     """Return the answer: a letter with its options, a letter whose options are in the image, or a value."""
     answer = repair_latex(row["answer"])
     return choice_gold(answer, row["options"]) if row["options"] or answer in list("ABCDE") else Gold(answer)
-
-
-def images(row: Row) -> list[Image]:
-    """Return the one image, composed of all parts."""
-    return [open_image(row["decoded_image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

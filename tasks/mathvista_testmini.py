@@ -15,28 +15,16 @@ split (5,141 rows) has no public answers: only the leaderboard scores it, so it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, column, hooks, picture, prepare
 from atrl_bench.models.templates import with_choices
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 COLUMNS = ("pid", "question", "choices", "unit", "precision", "answer", "question_type", "answer_type", "decoded_image")
 KEPT = ("question_type", "answer_type")
 BREAKDOWN = "question_type"
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the problem's number."""
-    return row["pid"]
-
-
-def group(row: Row) -> str:
-    """Return the problem itself."""
-    return problem_id(row)
+problem_id = column("pid")  # the problem's number
+group = problem_id
+images = picture("decoded_image")
 
 
 def question(row: Row) -> str:
@@ -52,11 +40,6 @@ def gold(row: Row) -> Gold:
     if row["answer_type"] == "list":
         return Gold(row["answer"], kind="list")
     return Gold(row["answer"], precision=None if row["precision"] is None else int(row["precision"]))
-
-
-def images(row: Row) -> list[Image]:
-    """Return the one image."""
-    return [open_image(row["decoded_image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

@@ -30,7 +30,7 @@ from itertools import chain, repeat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare, video_file
+from atrl_bench.evaluation.hooks import Gold, Row, column, hooks, open_image, prepare, video_file
 from atrl_bench.grading.scorers.mega.literals import read_literal
 from atrl_bench.grading.scorers.mega.scoring import pack_rules, written_response
 from atrl_bench.results.statistics import mean_by, plain_mean
@@ -57,9 +57,7 @@ def problem_id(row: Row) -> str:
     return f"{row['task_name']}/{row['id']}"
 
 
-def group(row: Row) -> str:
-    """Return the task, whose rows are alike."""
-    return row["task_name"]
+group = column("task_name")  # the task, whose rows are alike
 
 
 def question(row: Row) -> str:

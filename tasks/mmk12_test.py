@@ -9,29 +9,17 @@ Not the 500 free-form rows that lmms-eval calls `k12`. VPPO and PAPO look at the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, label, picture, prepare
 from atrl_bench.models.templates import split_options
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 COLUMNS = ("question", "image", "answer", "subject")
 KEPT = ("subject",)
 BREAKDOWN = "subject"
 NUM_OPTIONS = 4
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the row's number: no column is known to name it."""
-    return str(row["row_number"])
-
-
-def group(row: Row) -> str:
-    """Return the problem itself."""
-    return problem_id(row)
+problem_id = label("row_number")  # no column is known to name it
+group = problem_id
+images = picture("image")
 
 
 def question(row: Row) -> str:
@@ -43,11 +31,6 @@ def gold(row: Row) -> Gold:
     """Return the letter, with its options where each stands on a line of its own."""
     options = split_options(row["question"])
     return choice_gold(row["answer"], options if len(options) == NUM_OPTIONS else ())
-
-
-def images(row: Row) -> list[Image]:
-    """Return the one image."""
-    return [open_image(row["image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

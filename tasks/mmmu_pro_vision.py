@@ -13,27 +13,15 @@ counts as wrong and every chain of thought as well.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare, read_list
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, column, hooks, picture, prepare, read_list
 
 COLUMNS = ("id", "image", "options", "answer", "subject")
 KEPT = ("subject",)
 BREAKDOWN = "subject"
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the row's id, which the standard form has too."""
-    return row["id"]
-
-
-def group(row: Row) -> str:
-    """Return the problem itself."""
-    return problem_id(row)
+problem_id = column("id")  # the row's id, which the standard form has too
+group = problem_id
+images = picture("image")
 
 
 def question(row: Row) -> str:
@@ -44,11 +32,6 @@ def question(row: Row) -> str:
 def gold(row: Row) -> Gold:
     """Return the letter with its options."""
     return choice_gold(row["answer"], read_list(row["options"]))
-
-
-def images(row: Row) -> list[Image]:
-    """Return the one image."""
-    return [open_image(row["image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

@@ -24,6 +24,7 @@ from atrl_bench.evaluation.hooks import (
     Gold,
     Row,
     choice_gold,
+    column,
     hooks,
     interleaved,
     numbered_images,
@@ -50,14 +51,8 @@ def process_docs(split: Dataset) -> Dataset:
     return rows.add_column("subject", [re.sub(r"^[a-z]+_|_\d+$", "", name) for name in rows["id"]])
 
 
-def problem_id(row: Row) -> str:
-    """Return the row's id."""
-    return row["id"]
-
-
-def group(row: Row) -> str:
-    """Return the problem itself."""
-    return problem_id(row)
+problem_id = column("id")
+group = problem_id
 
 
 def question(row: Row) -> str:

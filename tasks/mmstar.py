@@ -10,29 +10,18 @@ lmms-eval prints the mean over finer categories; categories have equal sizes, so
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, label, picture, prepare
 from atrl_bench.models.templates import split_options
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 COLUMNS = ("index", "question", "image", "answer", "category", "l2_category")
 KEPT = ("category", "l2_category")
 BREAKDOWN = "category"
 NUM_OPTIONS = 4
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the row's index."""
-    return str(row["index"])
-
-
-def group(row: Row) -> str:
-    """Return the problem itself."""
-    return problem_id(row)
+problem_id = label("index")
+group = problem_id
+images = picture("image")
 
 
 def question(row: Row) -> str:
@@ -45,11 +34,6 @@ def gold(row: Row) -> Gold:
     listed = re.sub(r"\s*,\s*(?=[B-D]:)", "\n", row["question"].rpartition("Options:")[2].strip())
     options = split_options(listed)
     return choice_gold(row["answer"], options if len(options) == NUM_OPTIONS else ())
-
-
-def images(row: Row) -> list[Image]:
-    """Return the one image."""
-    return [open_image(row["image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

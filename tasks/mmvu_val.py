@@ -20,7 +20,7 @@ not "six": both count as right in lmms-eval's copy, which looks for one text ins
 
 from __future__ import annotations
 
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_gold, prepare, video_file
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, column, hooks, open_gold, prepare, video_file
 from atrl_bench.models.templates import LETTERS, with_choices
 from atrl_bench.results.statistics import mean_by
 
@@ -32,11 +32,7 @@ STATISTICS = {
     "multiple_choice": mean_by(lambda problem: "all" if problem.meta["question_type"] == MULTIPLE_CHOICE else None)
 }
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the row's id."""
-    return row["id"]
+problem_id = column("id")
 
 
 def group(row: Row) -> str:

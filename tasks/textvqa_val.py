@@ -13,28 +13,16 @@ into lower case.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from atrl_bench.evaluation.hooks import Gold, Row, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, column, hooks, label, picture, prepare
 from atrl_bench.grading.scorers.text import majority
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 COLUMNS = ("image_id", "question_id", "question", "image", "answers")
 KEPT = ()
 HINT = "Answer with a single word or phrase."
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the question's number."""
-    return str(row["question_id"])
-
-
-def group(row: Row) -> str:
-    """Return the photograph."""
-    return row["image_id"]
+problem_id = label("question_id")
+group = column("image_id")
+images = picture("image")
 
 
 def question(row: Row) -> str:
@@ -45,11 +33,6 @@ def question(row: Row) -> str:
 def gold(row: Row) -> Gold:
     """Return the annotators' answers, the most frequent first."""
     return Gold(majority(row["answers"]), metric="vqa", references=tuple(row["answers"]))
-
-
-def images(row: Row) -> list[Image]:
-    """Return the photograph."""
-    return [open_image(row["image"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

@@ -25,7 +25,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_gold, open_image, prepare, video_file
+from atrl_bench.evaluation.hooks import (
+    Gold,
+    Row,
+    choice_gold,
+    column,
+    hooks,
+    open_gold,
+    open_image,
+    prepare,
+    video_file,
+)
 from atrl_bench.models.templates import LETTERS, with_choices
 
 if TYPE_CHECKING:
@@ -57,14 +67,8 @@ def process_docs(split: Dataset) -> Dataset:
     return rows.add_column("has_picture", [bool(valid) for valid in rows.data.column("image").is_valid().to_pylist()])
 
 
-def problem_id(row: Row) -> str:
-    """Return the row's id: the lecture's, once a track."""
-    return row["id"]
-
-
-def group(row: Row) -> str:
-    """Return the lecture."""
-    return problem_id(row)
+problem_id = column("id")  # the lecture's, once a track
+group = problem_id
 
 
 def media(row: Row) -> list[str]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, prepare, video_file
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, label, prepare, video_file
 from atrl_bench.models.templates import with_choices
 from atrl_bench.results.statistics import mean_by
 
@@ -35,11 +35,7 @@ LEVELS = {f"{DIRECTION}_{level}": DIRECTION for level in ("easy", "medium", "har
 STATISTICS = {"categories": mean_by(lambda problem: problem.meta["question_type"], merge=LEVELS)}
 HEADLINE = "categories"
 process_docs = prepare
-
-
-def problem_id(row: Row) -> str:
-    """Return the row's number."""
-    return str(row["id"])
+problem_id = label("id")
 
 
 def group(row: Row) -> str:

@@ -20,17 +20,14 @@ least one), and rote memorisation otherwise. With n composites
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, hooks, open_image, prepare
+from atrl_bench.evaluation.hooks import Gold, Row, choice_gold, column, hooks, picture, prepare
 from atrl_bench.models.templates import split_options, with_choices
 from atrl_bench.results.records import Problem
 from atrl_bench.results.statistics import Maker, Statistic
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 COLUMNS = ("ID", "key", "question number", "question", "option", "answer", "image_path")
 KEPT = ("key", "knowledge concept")
@@ -43,9 +40,8 @@ def problem_id(row: Row) -> str:
     return f"{row['ID']}/{row['key']}/{row['question number']}"
 
 
-def group(row: Row) -> str:
-    """Return the composite, whose steps share their figure."""
-    return row["ID"]
+group = column("ID")  # the composite, whose steps share their figure
+images = picture("image_path")  # the one image; the column is called `image_path`, and holds it
 
 
 def question(row: Row) -> str:
@@ -56,11 +52,6 @@ def question(row: Row) -> str:
 def gold(row: Row) -> Gold:
     """Return the letter of the right option."""
     return choice_gold(row["answer"], split_options(row["option"]))
-
-
-def images(row: Row) -> list[Image]:
-    """Return the one image; the column is called `image_path`, and holds it."""
-    return [open_image(row["image_path"])]
 
 
 doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)

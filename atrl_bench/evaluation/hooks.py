@@ -69,6 +69,24 @@ def hooks(
     return Hooks(doc_to_text, images, lambda row: gold(row).answer, process_results)
 
 
+# What most benchmarks say of a row: a task module names the column.
+
+
+def column(name: str) -> Callable[[Row], str]:
+    """What stands in a column that holds texts."""
+    return lambda row: row[name]
+
+
+def label(name: str) -> Callable[[Row], str]:
+    """The text of a column that may hold numbers."""
+    return lambda row: str(row[name])
+
+
+def picture(name: str) -> Callable[[Row], list[Image]]:
+    """The one picture of a column."""
+    return lambda row: [open_image(row[name])]
+
+
 _PLACEHOLDER = re.compile(r"<image[ _]?(\d{1,2})>")
 
 
