@@ -87,6 +87,9 @@ class EvaluationSizes(Settings):
         "ours, drawn for each problem",
     )
     system: str | None = Field(None, description="the system prompt, or a file with it; null: the chat template's own")
+    grader: Literal["mathruler"] | None = Field(
+        None, description="a published rule that decides where an answer is compared with a gold one; null: ours"
+    )
 
     @field_validator("template", "system")
     @classmethod
@@ -95,7 +98,7 @@ class EvaluationSizes(Settings):
 
 
 # Sizes of an evaluation that are younger than stored pages, which say nothing of them where they are unset.
-YOUNGER_SIZES = ("top_k", "template", "system")
+YOUNGER_SIZES = ("top_k", "template", "system", "grader")
 # Those that an option names.
 ANSWERING_OPTIONS = {
     "temperature": "--temperature",
@@ -105,6 +108,7 @@ ANSWERING_OPTIONS = {
     "num_repeats": "--repeats",
     "template": "--template",
     "system": "--system",
+    "grader": "--grader",
 }
 
 

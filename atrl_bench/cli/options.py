@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CLUSTERS = ("ray", "ray://HOST:PORT", "slurm", "slurm:NODES")
 ON = re.compile(r"ray|ray://[^\s/]+:\d{1,5}|slurm|slurm:[1-9]\d{0,3}")
 # How a model is asked, and how its answers are drawn.
-ANSWERING = ("temperature", "top_p", "top_k", "max_tokens", "repeats", "template", "system")
+ANSWERING = ("temperature", "top_p", "top_k", "max_tokens", "repeats", "template", "system", "grader")
 COLUMNS_HELP = "what columns of your own are called: question=prompt,answer=gold,image=picture,options=choices"
 PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
 JudgePrompt = Annotated[
@@ -118,6 +118,10 @@ class Options:
         ),
     ] = None
     system: Annotated[str | None, Option(help="the system prompt, or a file with it")] = None
+    grader: Annotated[
+        Literal["mathruler"] | None,
+        Option(metavar="<rule>", help="mathruler: a published rule decides in place of ours"),
+    ] = None
     compared_at: Annotated[
         Literal["equal_rate", "best_rate"] | None,
         Option(
@@ -176,6 +180,7 @@ class Options:
             num_repeats=self.repeats,
             template=self.template,
             system=self.system,
+            grader=self.grader,
         )
         return profile.model_copy(update={"model": model}) if model else profile
 

@@ -5,9 +5,10 @@ What is stored stays: the same call again does only what is missing, and loads n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Answerer
 from atrl_bench.models.served import EndpointModel, media_token_ids
 from atrl_bench.profiles import Profile
+from atrl_bench.results.records import Problem
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 
@@ -106,6 +108,7 @@ class CellRunner:
         rows, problems, malformed = read_problems(task, rows)
         if len({problem.problem_id for problem in problems}) < len(problems):
             raise InvalidFileError(f"Two rows of {task.title} in {self.data_dir or task.hub_id} have one problem id.")
+        problems = _graded_by(self.spec.grader, problems)
         self.store.add_problems(key, problems)
         self._take_over()
         judge = Judge(self.options.judge, self.store) if self.options.judge else None
@@ -147,9 +150,30 @@ class CellRunner:
 
     def _take_over(self) -> None:
         """Copy the answers of a cell that differs only in how it was graded: another grader needs no new answers."""
-        filters = {name: value for name, value in self.spec.as_dict().items() if name not in GRADING_FIELDS}
+        graded_by = (*GRADING_FIELDS, "grader")
+        filters = {name: value for name, value in self.spec.as_dict().items() if name not in graded_by}
         # What another engine answered, or this process, is another answer, and so is one without the picture.
         filters |= {"engine": self.spec.engine, "image": self.spec.image}
         for other in self.store.cells(**filters):
             if other.key != self.spec.key:
                 self.store.add_responses(self.spec.key, list(self.store.responses(other.key).values()))
+
+
+def _graded_by(grader: str | None, problems: Sequence[Problem]) -> list[Problem]:
+    """The problems with a published rule for theirs, where an answer is compared with a gold one."""
+    if grader is None:
+        return list(problems)
+    name, release = grader.split(" ")
+    try:
+        installed = version(name)
+    except PackageNotFoundError:
+        installed = "none"
+    if installed != release:
+        raise AtrlBenchError(
+            f"These answers are graded by {grader}; installed is {installed}.",
+            next_step=f"pip install 'atrl-bench[{name}]', or leave --grader out for our own rules",
+        )
+    return [
+        replace(problem, gold=replace(problem.gold, metric=name)) if problem.gold.metric == "equal" else problem
+        for problem in problems
+    ]

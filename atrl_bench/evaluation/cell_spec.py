@@ -26,6 +26,8 @@ from atrl_bench.sandbox.isolation import CODE_ISOLATION, NOT_PERMITTED, is_permi
 
 GRADER_VERSION = "5"  # changes with any verdict
 GRADING_FIELDS = ("grader_version", "judge", "charts")  # cells that differ only here have the same answers
+# Rules of others, in the release that decides here: no key depends on what is installed.
+PUBLISHED_GRADERS = {"mathruler": "0.1.0"}
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class CellSpec:
     engine: Mapping[str, str] | None = None  # what answers in place of this process
     image: str | None = None  # how pictures are withheld; None: they are shown
     prompt: Mapping[str, str] | None = None  # `template` and `system`, those that a user chose, as texts
+    grader: str | None = None  # a published rule with its version, in place of our comparison
 
     @property
     def prompt_settings(self) -> dict[str, Any]:
@@ -113,7 +116,7 @@ class CellSpec:
             del content["decoding"]["num_frames"], content["decoding"]["video_max_pixels"]
         if self.decoding.top_k is None:
             del content["decoding"]["top_k"]
-        for name in ("charts", "engine", "image", "prompt"):
+        for name in ("charts", "engine", "image", "prompt", "grader"):
             if content[name] is None:
                 del content[name]
         return content
@@ -163,6 +166,7 @@ def cell_spec(
         engine=asdict(options.engine) if options.engine else None,
         image=None if condition is None else str(condition),
         prompt=None if CODE_ISOLATION in info.needs else _prompt(profile),  # a program is asked for in its own words
+        grader=_grader(profile),
     )
 
 
@@ -170,6 +174,11 @@ def _prompt(profile: Profile) -> dict[str, str] | None:
     sizes = profile.evaluation
     template = {} if sizes.template is None else {"template": template_text(sizes.template)}
     return template | ({"system": sizes.system} if sizes.system else {}) or None
+
+
+def _grader(profile: Profile) -> str | None:
+    name = profile.evaluation.grader
+    return None if name is None else f"{name} {PUBLISHED_GRADERS[name]}"
 
 
 def is_served(task: str) -> bool:
@@ -201,6 +210,7 @@ def is_asked_so(spec: Mapping[str, Any], info: Task, profile: Profile) -> bool:
     """Whether a cell has the sizes that options name, whatever else it has."""
     decoding, asked = spec["decoding"], profile.asked
     has = {**decoding, "num_repeats": decoding["repeats"], **(spec.get("prompt") or {})}
+    has["grader"] = (spec.get("grader") or "").partition(" ")[0] or None
     if "max_new_tokens" in asked:
         asked["max_new_tokens"] = max(asked["max_new_tokens"], info.response_tokens)
     if "template" in asked:

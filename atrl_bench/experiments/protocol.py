@@ -1,7 +1,8 @@
 """How scores are measured, as a paper states it and as it can be asked for again: a setting of a row.
 
-What decides an answer (prompt, system prompt, sampling, size of the pictures) replaces the profile's own. A subset, a
-grader or a judge that is not ours cannot: it is said beside the number.
+What decides an answer (prompt, system prompt, sampling, size of the pictures) replaces the profile's own, and so does a
+grader that is a published program. A subset, another grader or a judge that is not ours cannot: it is said beside the
+number.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from atrl_bench.evaluation.cell_spec import PUBLISHED_GRADERS
 from atrl_bench.settings import Settings, read_mapping, read_settings
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ SIZES = {
     "max_tokens": "max_new_tokens",
     "frames": "num_frames",
     "max_pixels": "max_pixels",
+    "grader": "grader",
 }
 
 
@@ -45,7 +48,7 @@ class StatedProtocol(Settings):
     frames: int | None = None
     max_pixels: int | None = None
     subset: str | None = Field(None, description="which problems of a benchmark, where not all")
-    grader: str | None = Field(None, description="what decides, and by which rule")
+    grader: str | None = Field(None, description="what decides: mathruler, which is then asked; others are words alone")
 
     def stated(self) -> dict[str, Any]:
         return self.model_dump(exclude_none=True)
@@ -55,6 +58,8 @@ class StatedProtocol(Settings):
         stated = self.stated()
         if " " in stated.get("prompt", "") and "{question}" not in stated["prompt"]:
             del stated["prompt"]
+        if stated.get("grader") not in PUBLISHED_GRADERS:
+            stated.pop("grader", None)
         if stated.get("temperature") == 0:
             stated.setdefault("repeats", 1)
         return {SIZES[name]: value for name, value in stated.items() if name in SIZES}
@@ -62,7 +67,9 @@ class StatedProtocol(Settings):
     @property
     def not_ours(self) -> str:
         """What of it is not done here."""
-        return "; ".join(f"{name}: {value}" for name, value in self.stated().items() if name in ("subset", "grader"))
+        done = self.sizes()
+        lacks = {name: value for name, value in self.stated().items() if name in ("subset", "grader")}
+        return "; ".join(f"{name}: {value}" for name, value in lacks.items() if name not in done)
 
 
 class PaperProtocol(Settings):

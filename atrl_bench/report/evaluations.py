@@ -77,6 +77,8 @@ def _protocol(spec: Mapping[str, Any]) -> Iterator[str]:
         yield f"seed {spec['run_seed']}"
     if spec.get("judge"):
         yield f"judge {spec['judge']['model']}"
+    if "grader" in spec:
+        yield f"graded by {spec['grader']}"
     if spec.get("engine"):
         yield f"by {spec['engine']['name']} {spec['engine']['version']}"
 

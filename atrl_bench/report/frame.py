@@ -121,6 +121,7 @@ def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
         "template": prompt.get("template"),
         "system": prompt.get("system"),
         "image": cell.spec.get("image"),
+        "grader": cell.spec.get("grader"),
         "task": task,
         "metric": metric,
         "value": 100 * estimate.mean,

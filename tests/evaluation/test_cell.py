@@ -6,14 +6,17 @@ import subprocess
 import sys
 from collections import Counter
 
+import needs
 import pyarrow.parquet as pq
 import pytest
 from fake_backend import picture, write_geoqa
 
-from atrl_bench.errors import EndpointError, InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.evaluation import cell as cell_module
 from atrl_bench.evaluation import cell_spec as cell_spec_module
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import CellSpec, Engine, EvaluationOptions, cell_spec, is_cell_done
+from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.models import local
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
@@ -130,6 +133,28 @@ def test_another_grader_takes_the_answers_over(store, backend, tmp_path, monkeyp
     assert new != old
     assert set(backend.asked.values()) == {1}
     assert content(store, new) == content(store, old)
+
+
+@needs.mathruler
+def test_a_published_rule_grades_the_answers_that_are_there_and_ours_stays_beside_it(store, backend, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()])
+    ours = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    asked = PROFILE.evaluating({"grader": "mathruler"})
+    theirs = evaluate("mini", "geoqa_test", store=store, profile=asked, data_dir=data)
+    assert backend.asked.total() == NUM_REPEATS
+    assert {sample.verdict.grader for sample in store.samples(ours)} == {"fast"}
+    assert {sample.verdict.grader for sample in store.samples(theirs)} == {"mathruler"}
+    assert len(of_one_judge(store.cells(kind="evaluation"), None)) == 2
+
+
+def test_a_published_rule_that_is_not_installed_is_asked_for_before_any_answer(
+    store, backend, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(cell_module, "version", lambda name: "0.0.9")
+    data, asked = write_geoqa(tmp_path / "data", [picture()]), PROFILE.evaluating({"grader": "mathruler"})
+    with pytest.raises(AtrlBenchError, match=r"graded by mathruler 0.1.0; installed is 0.0.9"):
+        evaluate("mini", "geoqa_test", store=store, profile=asked, data_dir=data)
+    assert backend.asked.total() == 0
 
 
 def store_one_answer(store: Store, spec: CellSpec) -> str:

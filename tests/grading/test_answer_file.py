@@ -78,6 +78,23 @@ def test_a_missing_file_and_an_unknown_metric_are_errors(tmp_path):
         grade_file(written(tmp_path / "a.jsonl"), metric="anlss")
 
 
+@needs.mathruler
+@pytest.mark.parametrize(
+    ("response", "gold", "right"),
+    [
+        (r"So it is \boxed{\frac{1}{2}}.", "0.5", True),
+        (r"\boxed{12^\circ}", "12", True),
+        (r"\boxed{2/4}", "1/2", False),  # a fraction that is not reduced
+        ("The answer is 12.", "12", False),  # no box
+        (r"\boxed{(9**9)**(9**9)}", "12", False),  # within the worker's limits
+    ],
+)
+def test_mathruler_decides_by_the_last_box(tmp_path, response, gold, right):
+    file = written(tmp_path / "a.jsonl", {"response": response, "gold": gold})
+    (line,) = grade_file(file, metric="mathruler").answers
+    assert (line.state == "correct") is right
+
+
 @needs.data
 def test_the_published_rule_gives_the_published_verdicts(tmp_path):
     published = (needs.DATA / "geoqa" / "verdicts_grpo.jsonl").read_text("utf-8").splitlines()

@@ -40,6 +40,14 @@ def test_words_that_are_no_template_are_not_asked_and_greedy_answers_are_asked_f
     assert StatedProtocol(subset="half", grader="a judge").not_ours == "subset: half; grader: a judge"
 
 
+def test_a_grader_that_is_a_published_program_is_asked_and_not_said_to_be_lacking(tmp_path):
+    assert StatedProtocol(grader="mathruler").sizes() == {"grader": "mathruler"}
+    assert StatedProtocol(subset="half", grader="mathruler").not_ours == "subset: half"
+    plan = plan_table("released_7b", run_dir(tmp_path, "paper"), rows=["vppo_7b", "vppo_7b_authors"])
+    ours, authors = (asked_in(job.protocol, plan.run_dir).profile.evaluation.grader for job in plan.jobs)
+    assert (ours, authors) == (None, "mathruler")
+
+
 def test_the_code_decides_over_the_text_where_a_protocol_is_asked():
     paper = load_paper("vl_rethinker")
     assert (paper.protocol.temperature, paper.as_printed.temperature) == (0.0, 0.6)

@@ -55,7 +55,7 @@ def read_number(text: str) -> float | None:
     return float(_VALUES[alone] if alone else _VALUES[tens] + _VALUES.get(unit, 0))
 
 
-# A rule of others, as published, for comparing with numbers that were made with it; no task here uses it.
+# Rules of others, as published, for comparing with numbers that were made with them; no task here uses one.
 
 
 def math_verify(answer: str, gold: Gold) -> Scored:
@@ -70,3 +70,15 @@ def math_verify(answer: str, gold: Gold) -> Scored:
     expected, predicted = parse(gold.answer, parsing_timeout=0), parse(answer, parsing_timeout=0)
     right = bool(verify(expected, predicted, timeout_seconds=0))
     return Scored(float(right), f"math-verify read {str(predicted[:1])[:80]}, gold {str(expected[:1])[:80]}")
+
+
+def mathruler(response: str, gold: Gold) -> Scored:
+    """EasyR1's verdict, which PAPO, VPPO and NoisyRollout print: the last box against the gold answer, by mathruler.
+
+    A response without a box is wrong, and so is an option's text where its letter is asked for.
+    """
+    from mathruler.grader import extract_boxed_content, grade_answer
+
+    box = extract_boxed_content(response)
+    right = any(grade_answer(box, answer) for answer in gold.references or (gold.answer,))
+    return Scored(float(right), f"mathruler read {box[:80]}")

@@ -37,6 +37,7 @@ METRICS: dict[str, Metric | ProgramMetric] = {
     "anls": Metric(text.anls, "words"),
     "chart": ProgramMetric(score_many),
     "math_verify": Metric(numbers.math_verify, "thought and response", is_slow=True),
+    "mathruler": Metric(numbers.mathruler, "thought and response", is_slow=True),
     "mega": Metric(mega, "response", is_slow=True),
     "mra": Metric(numbers.mra, "answer"),
     "relaxed": Metric(text.relaxed, "words"),
