@@ -283,7 +283,7 @@ def require_images(folder: Path, name: str | Path) -> None:
         raise InvalidFileError(
             f"{name} is no vision-language model: {config.model_type} reads text alone.",
             why="Benchmarks, training sets and credit here are about images.",
-            next_step="name a model of a family in docs/models.md; a text model trains in TRL, by "
+            next_step="name a model of a family in docs/data.md; a text model trains in TRL, by "
             "with_credit(GRPOTrainer, rule='high_entropy')",
         )
 

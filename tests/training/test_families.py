@@ -1,4 +1,4 @@
-"""Every family of docs/models.md, random and tiny with its own processor: sampled, scored, credited and trained."""
+"""Every model family of docs/data.md, random and tiny with its own processor: sampled, scored, credited and trained."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ NUM_LAYERS = 2  # of full attention, in every family
 
 def table() -> dict[str, list[str]]:
     """Return the cells of the page's table, by the name that transformers has for the family."""
-    rows = re.findall(r"^\| [^|]+ \| `(\w+)` \|(.*)\|$", PAGE.read_text(encoding="utf-8"), re.M)
+    section = PAGE.read_text(encoding="utf-8").partition("## Model families\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| [^|]+ \| `(\w+)` \|(.*)\|$", section, re.M)
     return {family: [cell.strip() for cell in cells.split("|")] for family, cells in rows}
 
 
