@@ -241,9 +241,11 @@ class Watch:
         if of_a_row is None:
             return ""
         running = begun[self.num_done :]
+        if not running:
+            return ", finishing"
         rest = sum(max(0.0, of_a_row - (now - start)) for start in running)
         rest += (self.num_jobs - len(begun)) * of_a_row
-        return _left(rest / max(1, len(running)))
+        return _left(rest / len(running))
 
 
 def _row_seconds(took: Sequence[float], trainings: Sequence[float | None]) -> float | None:

@@ -1,8 +1,9 @@
 """The figures of a table: what its credit changes, and the grids that are drawn.
 
 The first is what a table and the front page open with: a line for each pair of rows that differ in their credit alone.
-A dot is a training seed, the bar the 95 % interval, the grey ground the differences too small to detect with these
-problems and seeds. The paper's claims stand in a panel of their own, hollow: they were not measured here.
+A dot is a training seed, the bar the 95 % interval, the grey ground the true differences that these problems and seeds
+would miss more than once in five tries. The paper's claims stand in a panel of their own, hollow: they were not
+measured here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from atrl_bench.report.drawing import (
     FigureContent,
     figure_style,
     mark_published,
-    name_bars,
     new_figure,
     shortened,
     svg,
@@ -38,11 +38,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = {"gain": GREEN, "loss": RED, "up": GREEN, "down": RED}  # of what is clear; everything else is in ink
-# Of the figure of an answer, in points: the labels on the left, the numbers beside the panel, the paper's panel with
-# its numbers, all of it; above, below, and a line of text.
-NAMES, VALUES, CLAIMS, WIDTH = 208.0, 134.0, 122.0, 720.0
-TOP, BOTTOM, LINE = 62.0, 54.0, 13.0
-MAX_NAME, MAX_LEGEND = 34, 125  # characters in a line
+# Of the figure of an answer, in points. It is as wide as a telephone shows it: the names and the numbers of a line
+# stand above its bar.
+WIDTH, MARGIN, CLAIMS = 340.0, 14.0, 96.0  # all of it, beside it, and the paper's panel with its numbers
+LINE, BAR, ABOVE = 12.5, 12.0, 16.0  # a line of text; from the middle of a bar to the axis, and to the numbers above
 
 
 @dataclass(frozen=True)
@@ -87,52 +86,56 @@ def answer_figure(table: Table, items: Sequence[Comparison]) -> FigureContent:
 
     answer = answer_of(items)
     assert answer is not None
-    names = [_name_lines(item) for item in items]
-    pitch = max(30.0, LINE * max(map(len, names)) + 6)
-    height = TOP + pitch * len(items) + BOTTOM
+    claims = [100 * item.claimed for item in items if item.claimed is not None]
+    legend = "Diamond: mean. Dots: training seeds. Bar: 95 % interval. Grey: missed more than once in five tries."
+    legend += " Hollow: printed in the paper, not measured here." if claims else ""
+    about = f"{shortened(table.profile_title)}: points that token credit adds, on the mean of the benchmarks"
+    title, about_lines, legend_lines = _wrapped(answer.badge, 40), _wrapped(about, 62), _wrapped(legend, 66)
+    names = [[*_wrapped(item.row, 44), *_wrapped(f"− {item.other}", 48)] for item in items]
+    pitch = BAR + ABOVE + LINE * max(map(len, names)) + 9
+    top, bottom = 17.0 * len(title) + LINE * len(about_lines) + 33, LINE * len(legend_lines) + 26
+    height = top + pitch * len(items) + bottom
     figure = Figure(figsize=(WIDTH / 72, height / 72))
 
     def panel_at(left: float, width: float, title: str, values: Sequence[float]) -> Axes:
-        panel = figure.add_axes((left / WIDTH, BOTTOM / height, width / WIDTH, pitch * len(items) / height))
-        panel.set(ylim=(len(items) - 0.5, -0.5), yticks=[])
+        panel = figure.add_axes((left / WIDTH, bottom / height, width / WIDTH, pitch * len(items) / height))
+        panel.set(ylim=(len(items) - 1 + BAR / pitch, BAR / pitch - 1), yticks=[])
         panel.spines["left"].set_visible(False)
         _scale(panel, values, max(2, int(width // 36)))
         panel.set_title(title, fontsize=9, color=SOFT, pad=5)
         return panel
 
-    claims = [100 * item.claimed for item in items if item.claimed is not None]
     whose = "" if table.is_comparable else f"{shortened(table.profile)}: "
-    width = WIDTH - NAMES - VALUES - (CLAIMS if claims else 0)
-    panel = panel_at(NAMES, width, f"{whose}points, measured here", [100 * v for item in items for v in _ends(item)])
+    width = WIDTH - 2 * MARGIN - (CLAIMS if claims else 0)
+    panel = panel_at(MARGIN, width, f"{whose}points, measured here", [100 * v for item in items for v in _ends(item)])
     for y, item in enumerate(items):
-        _draw_comparison(panel, y, item, 24 / pitch, width)
-        for line, (text, style) in enumerate(names[y]):
-            _write(panel, y, 6 - NAMES, (0.5 * (len(names[y]) - 1) - line) * LINE, text, fontsize=9, **style)
+        num_bold = len(_wrapped(item.row, 44))
+        for line, text in enumerate(names[y]):
+            style: dict[str, Any] = {"fontweight": "bold"} if line < num_bold else {"color": SOFT}
+            _write(panel, y, 0, ABOVE + LINE * (len(names[y]) - line), text, fontsize=9, **style)
+        _draw_comparison(panel, y, item, 15 / pitch)
     if claims:
-        of_panel = 0.66 * CLAIMS
-        paper = panel_at(WIDTH - CLAIMS, of_panel, "", claims)
+        paper = panel_at(WIDTH - CLAIMS + 8, 0.5 * CLAIMS, "", claims)
         mark_published(paper, "")
-        paper.set_title("the paper’s claim", fontsize=9, color=SOFT, pad=5)
+        paper.set_title("paper’s claim", fontsize=9, color=SOFT, pad=5)
+        hollow: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": SOFT, "markeredgewidth": 1.5}
         for y, item in enumerate(items):
             if item.claimed is not None:
-                paper.plot(
-                    100 * item.claimed, y, "o", markerfacecolor="none", markeredgecolor=SOFT, markeredgewidth=1.5
-                )
-                _write(paper, y, of_panel + 6, 0, numbers.signed(item.claimed), color=SOFT, fontsize=9)
-    figure.text(6 / WIDTH, 1 - 18 / height, shortened(answer.badge, 90), fontsize=13, fontweight="bold")
-    about = f"{shortened(table.profile_title)}: points that token credit adds, on the mean of the benchmarks"
-    figure.text(6 / WIDTH, 1 - 34 / height, about, fontsize=9, color=SOFT)
-    legend = "Diamond: mean. Dots: training seeds. Bar: 95 % interval. Grey: differences too small to detect."
-    legend += " Hollow: printed in the paper, not measured here." if claims else ""
-    for line, text in enumerate(reversed(textwrap.wrap(legend, MAX_LEGEND))):
-        figure.text(6 / WIDTH, (7 + 12 * line) / height, text, fontsize=8.5, color=SOFT)
-    title = f"{table.title}, {'' if table.is_comparable else f'profile {table.profile}, '}credit minus no credit"
-    return FigureContent(title, in_words(items), figure)
+                paper.plot(100 * item.claimed, y, "o", **hollow)
+                _write(paper, y, 4, 0, numbers.signed(item.claimed), start=1, color=SOFT, fontsize=9)
+    for line, text in enumerate(title):
+        figure.text(MARGIN / WIDTH, 1 - (18 + 17 * line) / height, text, fontsize=12, fontweight="bold")
+    for line, text in enumerate(about_lines):
+        above = 17 * len(title) + LINE * (line + 1) + 3
+        figure.text(MARGIN / WIDTH, 1 - above / height, text, fontsize=9, color=SOFT)
+    for line, text in enumerate(reversed(legend_lines)):
+        figure.text(MARGIN / WIDTH, (5 + LINE * line) / height, text, fontsize=8.5, color=SOFT)
+    named = f"{table.title}, {'' if table.is_comparable else f'profile {table.profile}, '}credit minus no credit"
+    return FigureContent(named, in_words(items), figure)
 
 
-def _name_lines(item: Comparison) -> list[tuple[str, dict[str, Any]]]:
-    row, other = (textwrap.wrap(one_line(text), MAX_NAME) for text in (item.row, f"− {item.other}"))
-    return [*((text, {"fontweight": "bold"}) for text in row or [""]), *((text, {"color": SOFT}) for text in other)]
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(one_line(text), width) or [""]
 
 
 def _ends(item: Comparison) -> list[float]:
@@ -150,7 +153,7 @@ def _scale(panel: Axes, values: Sequence[float], most: int) -> None:
     panel.axvline(0, color=SOFT, linewidth=1.2)
 
 
-def _draw_comparison(panel: Axes, y: int, item: Comparison, height: float, width: float) -> None:
+def _draw_comparison(panel: Axes, y: int, item: Comparison, height: float) -> None:
     left, right = panel.get_xlim()
     # One seed says nothing of what another would give: all of the axis is what cannot be told.
     grey = (left, right) if item.detectable is None else (-100 * item.detectable, 100 * item.detectable)
@@ -162,12 +165,11 @@ def _draw_comparison(panel: Axes, y: int, item: Comparison, height: float, width
     panel.plot([100 * value for value in item.by_seed], [y + 0.3 * height] * len(item.by_seed), "o", **seeds)
     panel.plot(100 * item.estimate.mean, y, "D", color=colour, markersize=6)
     value = numbers.signed(item.estimate.mean)
-    _write(panel, y, width + 8, 5, value, color=colour, fontweight="bold", fontsize=9.5)
+    _write(panel, y, 0, ABOVE, value, color=colour, fontweight="bold", fontsize=9.5)
     ends = f"({numbers.signed(item.interval[0])} to {numbers.signed(item.interval[1])})"
-    _write(panel, y, width + 14 + 6.5 * max(len(value), 4), 5, ends, color=SOFT, fontsize=8.5)
     scores = " − ".join(numbers.percent(score) for score in item.scores or ())
     outcome = f": {item.outcome}" if item.is_clear else ""
-    _write(panel, y, width + 8, -7, f"{scores}{outcome}", color=SOFT, fontsize=8.5)
+    _write(panel, y, 6 + 6.5 * max(len(value), 4), ABOVE, f"{ends}   {scores}{outcome}", color=SOFT, fontsize=8.5)
 
 
 def _write(panel: Axes, y: float, right: float, above: float, text: str, *, start: int = 0, **style: Any) -> None:
@@ -190,7 +192,7 @@ def grid_figure(table: Table, grid: Grid) -> FigureContent:
     columns: dict[str, NamedCells] = {title: cells for title, cells in by_column.items() if cells}
     rows = [len(cells) + 1.6 for cells in columns.values()]
     figure, panels = new_figure(
-        8.4, 0.5 + 0.27 * sum(rows), nrows=len(rows), sharex=True, squeeze=False, height_ratios=rows
+        WIDTH / 72, 0.5 + 0.4 * sum(rows), nrows=len(rows), sharex=True, squeeze=False, height_ratios=rows
     )
     if grid.is_ratio:
         panels[0][0].set_xscale("log", base=2)
@@ -209,23 +211,23 @@ def grid_figure(table: Table, grid: Grid) -> FigureContent:
             panel.axvline(grid.neutral, color=SOFT, linewidth=1.2)
         panel.set_title(shortened(title), fontsize=9.5, fontstyle="italic")
         panel.tick_params(labelbottom=True)
-    figure.suptitle(f"{shortened(grid.title)}, profile {shortened(table.profile)}", fontsize=10, color=INK)
+    figure.suptitle(f"{shortened(grid.title, 40)}, profile {shortened(table.profile)}", fontsize=10, color=INK)
     described = " ".join(f"{title}: {_described(cells)}." for title, cells in columns.items())
     description = f"{table.says} {grid.title} of each row with its 95 % interval. {described}".strip()
     return FigureContent(f"{table.title}, profile {table.profile}", description, figure)
 
 
 def _draw_cells(panel: Axes, cells: NamedCells) -> None:
-    name_bars(panel, [name for name, _ in cells])
-    panel.set_ylim(len(cells) - 0.4, -0.6)
+    panel.set(ylim=(len(cells) - 0.6, -0.8), yticks=[])
     right = panel.get_xlim()[1]
-    for y, (_, cell) in enumerate(cells):
+    for y, (name, cell) in enumerate(cells):
         low = cell.low if math.isfinite(cell.low) else cell.value
         high = cell.high if math.isfinite(cell.high) else right if math.isfinite(cell.low) else cell.value
         colour = COLOURS.get(cell.verdict, INK)
         panel.plot((low, high), (y, y), color=colour)
         panel.plot(cell.value, y, "o", color=colour, markeredgecolor=PAGE)
-        _write(panel, y, 8, 0, shortened(cell.marked, 40), start=1, fontsize=9, color=colour)
+        _write(panel, y, 0, 10, shortened(name, 38), fontsize=9)
+        _write(panel, y, 0, 10, shortened(cell.marked, 26), start=1, ha="right", fontsize=9, color=colour)
 
 
 def _described(cells: NamedCells) -> str:

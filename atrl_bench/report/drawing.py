@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PAGE, INK, SOFT, LINE, BAND, GREY = "#ffffff", "#1b1f24", "#57606a", "#d0d7de", "#f3f4f6", "#e4e7eb"
+PAGE, INK, SOFT, LINE, GREY = "#ffffff", "#1b1f24", "#57606a", "#d0d7de", "#e4e7eb"
 BLUE, ORANGE, GREEN, PURPLE, RED, TEAL = "#0a4bb5", "#a84300", "#116329", "#7a2e8e", "#a40e26", "#0b6e73"
 DARK = {
     PAGE: "#0f1318",
     INK: "#e6edf3",
     SOFT: "#a3aebb",
     LINE: "#333c47",
-    BAND: "#1a2129",
     GREY: "#2b333d",
     BLUE: "#8ab8ff",
     ORANGE: "#ffa657",
@@ -106,7 +105,6 @@ def new_figure(width: float, height: float, **subplots: Any) -> tuple[Figure, An
 
 
 def mark_published(panel: Axes, source: str) -> None:
-    panel.set_facecolor(BAND)
     panel.spines[:].set(visible=True, linestyle=(0, (4, 3)), color=SOFT)
     panel.set_title(f"Published, not measured here\n{source}", color=SOFT)
 
