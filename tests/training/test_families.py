@@ -23,7 +23,7 @@ from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import build_trainer, load_inputs, train
 from atrl_bench.training.shared_prompts import why_not
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 SIZES = (((56, 56),), ((140, 56),), ((56, 56), (56, 112)), ())  # of the images of a problem; the last has none
 NUM_LAYERS = 2  # of full attention, in every family
 
