@@ -29,8 +29,8 @@ def numbers(text: str) -> set[str]:
 
 def test_the_book_is_short_enough_to_be_read():
     """The goal is 25 pages and 25,000 words; these are the numbers that were reached, rounded up."""
-    assert len(PAGES) <= 26
-    assert sum(len(own_words(page)) for page in PAGES) <= 32_900
+    assert len(PAGES) <= 28
+    assert sum(len(own_words(page)) for page in PAGES) <= 30_800
 
 
 def test_the_readme_is_read_in_three_minutes():
@@ -56,5 +56,5 @@ def test_every_page_is_in_the_navigation():
 
 
 def test_a_record_of_a_decision_has_at_most_120_words():
-    for record in (DOCS / "decisions.md").read_text(encoding="utf-8").split("\n## ")[1:]:
+    for record in (DOCS / "decisions.md").read_text(encoding="utf-8").split("\n### ")[1:]:
         assert len(record.partition("\n")[2].split()) <= 120, record.partition("\n")[0]
