@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, BadParameter, Exit, Option
 
-from atrl_bench.cli.options import ANSWERING, Options, allow_code, complete_tables, hours_of, seeds_of, with_options
+from atrl_bench.cli.options import (
+    ANSWERING,
+    Options,
+    allow_code,
+    complete_tables,
+    hours_of,
+    names_of,
+    seeds_of,
+    with_options,
+)
 from atrl_bench.cli.printing import show, show_table
 from atrl_bench.cli.start import starts_here
 
@@ -164,8 +173,13 @@ def plan(options: Options, table: TableArgument) -> None:
 @with_options(*TABLE)
 def design(
     options: Options,
-    table: TableArgument,
     effect: Annotated[float, Option(min=0.01, help="points that a row has to be better by")],
+    table: Annotated[
+        str | None, Argument(help="a table of `atrl-bench list tables`", autocompletion=complete_tables)
+    ] = None,
+    tasks: Annotated[
+        str | None, Option(help="in place of a table: GRPO with AT-RL and without, on these tasks")
+    ] = None,
     power: Annotated[float, Option(min=0.05, max=0.99, help="the chance to show them")] = 0.8,
     budget: Budget = None,
     seed_sd: Annotated[
@@ -178,9 +192,13 @@ def design(
     """
     from atrl_bench.lab.design import design as designed
 
+    names = names_of(tasks) or ()
+    if (table is None) != bool(names):
+        raise BadParameter("names a table, or --tasks in place of one", param_hint="table")
     result = designed(
-        _plans(table, options, options.run_dir()),
+        _plans(table, options, options.run_dir()) if table else _plans_of_tasks(names, options),
         effect,
+        tasks=names,
         wanted=power,
         budget=hours_of(budget),
         seed_sd=None if seed_sd is None else seed_sd / 100,
@@ -246,6 +264,15 @@ def _plans(table: str, options: Options, run_dir: RunDir) -> Callable[[Sequence[
 
     chosen = options.selection | {"compared_at": options.compared_at}
     return lambda seeds: plan_table(table, run_dir, **chosen | ({} if seeds is None else {"seeds": seeds}))
+
+
+def _plans_of_tasks(tasks: Sequence[str], options: Options) -> Callable[[Sequence[int] | None], Plan]:
+    from atrl_bench.experiments.plan import plan_definition
+    from atrl_bench.lab.design import definition_of_tasks
+
+    _refuse(options, "designs without a table", "rows", "columns", "compared_at")
+    definition, run_dir = definition_of_tasks(tasks), options.run_dir()
+    return lambda seeds: plan_definition(definition, run_dir, seeds or seeds_of(options.seeds))
 
 
 def _planned(options: Options, plan_in: Callable[[RunDir], Plan]) -> Plan:

@@ -194,7 +194,6 @@ def signal(
 
     record = measured_signal(request, run_dir, quiet=options.as_json)
     card, files = write_card(request, record, run_dir)
-    show(record, options.as_json)
+    show(card, options.as_json)
     if not options.as_json:
-        show(card, as_json=False)
         show([f"Card: {files[0]}", f"      {files[1]}"], as_json=False)

@@ -259,14 +259,31 @@ def _looks(store: Store, key: str, withheld: Sequence[Sample], by: str | None) -
     if cell is None or cell.spec.get("image") is None:
         return {}
     spec = CellSpec.from_dict(cell.spec)
-    shown = store.cell(replace(spec, image=None).key)
-    if shown is None or shown.state != "done":
+    if (real := _with_pictures(store, spec)) is None:
         return {"image": spec.image}
-    real, parts = store.samples(shown.key), {}
+    parts = {}
     for value in sorted({str(sample.problem.meta.get(by)) for sample in withheld}) if by else ():
         of_value = ([s for s in samples if str(s.problem.meta.get(by or "")) == value] for samples in (real, withheld))
         parts[value] = reliance(*of_value)
     return {"image": spec.image, "looks": Looks.of(reliance(real, withheld), parts)}
+
+
+def _with_pictures(store: Store, spec: CellSpec) -> list[Sample] | None:
+    shown = store.cell(replace(spec, image=None).key)
+    return store.samples(shown.key) if shown is not None and shown.state == "done" else None
+
+
+def known_reliance(store: Store, model_digest: str) -> dict[str, str]:
+    """What a model's stored answers owe to the pictures, in points, by task and how pictures were withheld."""
+    found = {}
+    for cell in store.cells(model_digest=model_digest, state="done"):
+        if cell.spec.get("image") is None:
+            continue
+        spec = CellSpec.from_dict(cell.spec)
+        if (real := _with_pictures(store, spec)) is not None:
+            estimate = reliance(real, store.samples(cell.key)).difference.estimate
+            found[f"{spec.task}, {spec.image}"] = _points(ScoreInterval.of(estimate))
+    return found
 
 
 def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> ScoreInterval:

@@ -14,11 +14,12 @@ from pathlib import Path
 from pydantic import Field
 
 from atrl_bench.errors import BudgetError, InvalidFileError
-from atrl_bench.experiments.definition import file_stem
+from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.experiments.definition import ColumnDefinition, TableDefinition, file_stem, load_table
 from atrl_bench.experiments.plan import Plan
 from atrl_bench.experiments.price import Cost, Price, price_of
 from atrl_bench.experiments.progress import duration
-from atrl_bench.lab.spread import assumed_spreads, stored_spreads, with_seed_sd
+from atrl_bench.lab.spread import Spreads, assumed_spreads, stored_spreads, with_seed_sd
 from atrl_bench.printable import Block, Command, Record, Rows, counted
 from atrl_bench.report.drawing import BLUE, SOFT, FigureContent, figure_style, new_figure, svg
 from atrl_bench.results.files import write_texts
@@ -193,6 +194,65 @@ def _points(value: float) -> str:
     return "nothing" if math.isinf(value) else f"{value:.1f}"
 
 
+@dataclass(frozen=True)
+class _Question:
+    """What is asked of designs: how they see an effect, in points, among so many tests, and at what price."""
+
+    effect: float
+    wanted: float
+    num_tests: int
+    spread: Spread  # of the average
+    cost: SeedPrice
+
+    def sees(self, seeds: int, repeats: int, spread: Spread | None = None) -> float:
+        of = spread or self.spread
+        return 100 * detectable(of, seeds, repeats, comparisons=self.num_tests, wanted=self.wanted)
+
+    def option(self, seeds: int, repeats: int) -> Option:
+        has = power(self.effect / 100, self.spread, seeds, repeats, comparisons=self.num_tests)
+        return Option(seeds, repeats, self.cost.hours(seeds, repeats), self.sees(seeds, repeats), has)
+
+    def fewest(self, repeats: int, spread: Spread | None = None, effect: float | None = None) -> int | None:
+        """The smallest number of seeds with this power, None where `MAX_SEEDS` have not: more are never worse."""
+        share = (effect or self.effect) / 100
+
+        def is_enough(seeds: int) -> bool:
+            has = power(share, spread or self.spread, seeds, repeats, comparisons=self.num_tests)
+            return has >= self.wanted
+
+        low, high = 1, MAX_SEEDS
+        if not is_enough(high):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if is_enough(middle) else (middle, high)
+        return high
+
+    def cheapest(self, counts: Sequence[int]) -> Option | None:
+        """The cheapest design with the power, at one of these numbers of answers."""
+        enough = [(seeds, repeats) for repeats in counts if (seeds := self.fewest(repeats)) is not None]
+        return min((self.option(*one) for one in enough), key=lambda one: one.hours, default=None)
+
+    def as_good_as_any(self, repeats: int) -> Option:
+        """The fewest seeds that see little more than any number of them would."""
+        near = self.fewest(repeats, effect=NEAR * self.sees(MANY, repeats))
+        return self.option(near or MAX_SEEDS, repeats)
+
+    def best_within(self, budget: float, counts: Sequence[int]) -> Option:
+        """The affordable design that sees the smallest effect: of each number of answers as many seeds as fit."""
+        affordable = []
+        for repeats in counts:
+            left = budget - self.cost.once * repeats / self.cost.repeats
+            seeds = min(MAX_SEEDS, int(left / self.cost.of_seed(repeats) + 1e-9))
+            if seeds > 1:
+                affordable.append(self.option(seeds, repeats))
+        return min(affordable, key=lambda one: one.sees)
+
+    def column(self, label: str, spread: Spread, problems: int, chosen: Option) -> ColumnDesign:
+        sees, at_most = (self.sees(seeds, chosen.repeats, spread) for seeds in (chosen.seeds, MANY))
+        return ColumnDesign(label, problems, sees, at_most, self.fewest(chosen.repeats, spread))
+
+
 def design(
     plan_of: Callable[[Sequence[int] | None], Plan],
     effect: float,
@@ -200,11 +260,12 @@ def design(
     wanted: float,
     budget: float | None = None,
     seed_sd: float | None = None,
+    tasks: Sequence[str] = (),
 ) -> Design:
     """The design of a table for an effect in points; `plan_of` plans it under the seeds that it is given.
 
     Variances are those of the stored answers where two seeds of a comparison are done, else assumed. The number of
-    problems is the benchmarks' own.
+    problems is the benchmarks' own. `tasks` are what was asked about in place of a table.
     """
     plan = plan_of(None)
     pairs, label = plan.definition.credit_pairs, plan.definition.row_label
@@ -214,39 +275,23 @@ def design(
             next_step=f"atrl-bench list rows {plan.definition.id}",
         )
     price = price_of(plan_of([plan.seeds[0]]))
-    cost, problems = cost_of(price, plan), _problems(price, plan)
-    is_begun = plan.run_dir.store_path.is_file()
-    stored = stored_spreads(plan_of(sorted({*plan.seeds, *range(LOOKED_FOR)}))) if is_begun else None
-    spreads = with_seed_sd(stored or assumed_spreads(plan, problems), seed_sd)
+    problems, spreads = _problems(price, plan), _spreads(plan_of, price, seed_sd)
     num_tests = len(pairs) * (len(problems) + (len(problems) > 1))
-    share = effect / 100
-
-    def option(seeds: int, repeats: int) -> Option:
-        sees = 100 * detectable(spreads.average, seeds, repeats, comparisons=num_tests, wanted=wanted)
-        has = power(share, spreads.average, seeds, repeats, comparisons=num_tests)
-        return Option(seeds, repeats, cost.hours(seeds, repeats), sees, has)
+    question = _Question(effect, wanted, num_tests, spreads.average, cost_of(price, plan))
 
     own = plan.profile.evaluation.num_repeats
     counts = sorted({own, *REPEATS}) if plan.profile.evaluation.temperature > 0 else [own]
-    enough = [
-        option(seeds, repeats)
-        for repeats in counts
-        if (seeds := fewest(spreads.average, share, repeats, num_tests, wanted)) is not None
-    ]
-    cheapest = min(enough, key=lambda one: one.hours, default=None)
-    asked = option(len(plan.seeds), own)
-    at_most = 100 * detectable(spreads.average, MANY, max(counts), comparisons=num_tests, wanted=wanted)
-    near = NEAR * 100 * detectable(spreads.average, MANY, own, comparisons=num_tests, wanted=wanted)
-    chosen = cheapest or option(fewest(spreads.average, near / 100, own, num_tests, wanted) or MAX_SEEDS, own)
+    cheapest, asked = question.cheapest(counts), question.option(len(plan.seeds), own)
+    chosen = cheapest or question.as_good_as_any(own)
     if budget is not None and chosen.hours > budget:
-        cost.require_two_seeds(budget, counts[0], plan.command)
-        chosen = _best_within(budget, cost, counts, option)
-    shown = {(seeds, chosen.repeats) for seeds in (2, 3, 5, 8, 16, 32)} | {(asked.seeds, asked.repeats)}
-    shown.add((chosen.seeds, chosen.repeats))
-    options = tuple(option(*one) for one in sorted(shown))
-    files, following = _write(plan, chosen, options, effect, cost)
+        question.cost.require_two_seeds(budget, counts[0], plan.command)
+        chosen = question.best_within(budget, counts)
+    shown = {(seeds, chosen.repeats) for seeds in (2, 3, 5, 8, 16, 32)}
+    shown |= {(one.seeds, one.repeats) for one in (asked, chosen)}
+    options = tuple(question.option(*one) for one in sorted(shown))
+    files, following = _write(plan, chosen, options, question, tasks)
     return Design(
-        table=plan.definition.id,
+        table=", ".join(tasks) or plan.definition.id,
         profile=plan.profile.name,
         comparisons=tuple(f"{label(row)} against {label(other, beside=row)}" for row, other in pairs),
         effect=effect,
@@ -257,18 +302,32 @@ def design(
         asked=asked,
         options=options,
         columns=tuple(
-            _column(plan.definition.column_label(name), spread, problems[name], chosen, share, num_tests, wanted)
+            question.column(plan.definition.column_label(name), spread, problems[name], chosen)
             for name, spread in spreads.columns.items()
         ),
-        sees_at_most=at_most,
+        sees_at_most=question.sees(MANY, max(counts)),
         one_seed_sd=100 * spreads.average.of_mean(1, own),
         one_seed_false_alarms=false_alarms_of_one_seed(spreads.average, own),
         num_tests=num_tests,
         basis=spreads.basis,
-        on_gpus=cost.on_gpus,
+        on_gpus=question.cost.on_gpus,
         files=files,
         next=following,
     )
+
+
+def definition_of_tasks(tasks: Sequence[str]) -> TableDefinition:
+    """What a design is of where no table is named: GRPO with AT-RL and without, on these tasks."""
+    rows = load_table("main_7b").select(rows=["grpo", "grpo_atrl"])
+    columns = tuple(ColumnDefinition(id=task, label=find_task(task).title, task=task) for task in tasks)
+    return rows.model_copy(update={"columns": columns})
+
+
+def _spreads(plan_of: Callable[[Sequence[int] | None], Plan], price: Price, seed_sd: float | None) -> Spreads:
+    plan = plan_of(None)
+    is_begun = plan.run_dir.store_path.is_file()
+    stored = stored_spreads(plan_of(sorted({*plan.seeds, *range(LOOKED_FOR)}))) if is_begun else None
+    return with_seed_sd(stored or assumed_spreads(plan, _problems(price, plan)), seed_sd)
 
 
 def cost_of(price: Price, plan: Plan) -> SeedPrice:
@@ -293,59 +352,27 @@ def _problems(price: Price, plan: Plan) -> dict[str, int]:
     return {column: max(1, count // plan.profile.evaluation.num_repeats) for column, count in counts.items()}
 
 
-def fewest(spread: Spread, effect: float, repeats: int, num_tests: int, wanted: float) -> int | None:
-    """The smallest number of seeds with this power, None where `MAX_SEEDS` have not: more are never worse."""
-
-    def is_enough(seeds: int) -> bool:
-        return power(effect, spread, seeds, repeats, comparisons=num_tests) >= wanted
-
-    low, high = 1, MAX_SEEDS
-    if not is_enough(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
-    return high
-
-
-def _best_within(budget: float, cost: SeedPrice, counts: Sequence[int], option: Callable[[int, int], Option]) -> Option:
-    """The affordable design that sees the smallest effect: of each number of answers with as many seeds as fit."""
-    affordable = []
-    for repeats in counts:
-        left = budget - cost.once * repeats / cost.repeats
-        seeds = min(MAX_SEEDS, int(left / cost.of_seed(repeats) + 1e-9))
-        if seeds > 1:
-            affordable.append(option(seeds, repeats))
-    return min(affordable, key=lambda one: one.sees)
-
-
-def _column(
-    label: str, spread: Spread, problems: int, chosen: Option, effect: float, num_tests: int, wanted: float
-) -> ColumnDesign:
-    sees, at_most = (
-        100 * detectable(spread, seeds, chosen.repeats, comparisons=num_tests, wanted=wanted)
-        for seeds in (chosen.seeds, MANY)
-    )
-    return ColumnDesign(label, problems, sees, at_most, fewest(spread, effect, chosen.repeats, num_tests, wanted))
-
-
 def _write(
-    plan: Plan, chosen: Option, options: Sequence[Option], effect: float, cost: SeedPrice
+    plan: Plan, chosen: Option, options: Sequence[Option], question: _Question, tasks: Sequence[str]
 ) -> tuple[tuple[str, ...], str]:
-    """The design's file and its drawing in the run folder, and the command that carries it out."""
-    content = DesignFile(
-        table=plan.definition.id,
-        rows=tuple(row.id for row in plan.definition.rows),
-        columns=tuple(column.id for column in plan.definition.columns),
-        seeds=tuple(range(chosen.seeds)),
-        repeats=chosen.repeats,
-    )
-    stem = file_stem(plan.definition.id)
+    """The drawing and, of a table, the design's file in the run folder; and the command that carries it out."""
+    stem = "_".join(tasks) or file_stem(plan.definition.id)
     with figure_style():
-        drawing = svg(_curve(options, effect, cost), "design")
-    files = {f"{stem}.json": f"{content.model_dump_json(indent=2)}\n", f"{stem}.svg": drawing}
+        drawing = svg(_curve(options, question.effect, question.cost), "design")
+    files = {f"{stem}.svg": drawing}
+    if not tasks:
+        content = DesignFile(
+            table=plan.definition.id,
+            rows=tuple(row.id for row in plan.definition.rows),
+            columns=tuple(column.id for column in plan.definition.columns),
+            seeds=tuple(range(chosen.seeds)),
+            repeats=chosen.repeats,
+        )
+        files = {f"{stem}.json": f"{content.model_dump_json(indent=2)}\n", **files}
     paths = write_texts(plan.run_dir.root / "designs", files)
     command = f"atrl-bench run-table {plan.definition.id} --design {paths[0]} {plan.run_dir.training_options}"
+    if tasks:
+        command = f"atrl-bench evaluate MODEL --tasks {','.join(tasks)} --repeats {chosen.repeats}"
     return tuple(map(str, paths)), command
 
 

@@ -119,6 +119,19 @@ def test_a_design_is_carried_out_by_its_file_and_refused_for_another_table(smoke
     assert "is a design of main_7b" in str(cli("run-table", "video", "--design", file, refused=InvalidFileError))
 
 
+def test_tasks_have_a_design_without_a_table(smoke_dir, cli):
+    found = json.loads(cli("design", "--tasks", "mathvista_testmini,mmmu_val", "--effect", "15", "--json").stdout)
+    assert found["table"] == "mathvista_testmini, mmmu_val"
+    assert len(found["columns"]) == 2
+    assert found["num_tests"] == 3  # both and their average
+    assert (
+        found["next"]
+        == f"atrl-bench evaluate MODEL --tasks mathvista_testmini,mmmu_val --repeats {found['chosen']['repeats']}"
+    )
+    cli("design", "main_7b", "--tasks", "mmmu_val", "--effect", "15", refused=SystemExit)
+    cli("design", "--effect", "15", refused=SystemExit)
+
+
 def test_a_table_without_comparisons_has_no_design(cli):
     error = cli("design", "main_7b", "--rows", "zero_shot,grpo", "--effect", "2", refused=InvalidFileError)
     assert "no two of these rows differ in their credit alone" in str(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from atrl_bench.credit.rules import ORACLES
 from atrl_bench.digests import plain, spec_key
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.experiments.evaluate_command import known_reliance
 from atrl_bench.experiments.price import price_of_trainings
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run_dir import RunDir
@@ -61,10 +62,20 @@ class Card(Record):
     spec: dict[str, Any]
     signal: Signal
     advice: Advice
+    reliance: dict[str, str] = field(default_factory=dict)
+    """Points that go without the picture, of what the run folder has of this model, by task."""
+
+    def document(self) -> dict[str, Any]:
+        return {**plain(self.signal), "reliance": self.reliance, "advice": plain(self.advice)}
 
     def blocks(self) -> Iterable[Block]:
+        yield from self.signal.blocks()
         yield ""
+        yield from self.reliance_lines()
         yield self.advice.sentence
+
+    def reliance_lines(self) -> list[str]:
+        return [f"Reliance on the picture, {task}: {points} points." for task, points in self.reliance.items()]
 
 
 def advice_of(signal: Signal) -> Advice:
@@ -129,7 +140,8 @@ def _step(one: RuleSignal) -> str:
 def write_card(request: SignalRequest, signal: Signal, run_dir: RunDir) -> tuple[Card, list[Path]]:
     """Write the card of a signal as a page and as a file that decides it; the page first."""
     spec = signal_spec(request, run_dir)
-    card = Card(spec, signal, advice_of(signal))
+    with run_dir.open_store() as store:
+        card = Card(spec, signal, advice_of(signal), known_reliance(store, spec["model_digest"]))
     stem = f"card_{spec_key(spec)[:8]}"
     pages = write_report(_table(stem, card, run_dir, request), run_dir.reports)
     files = write_texts(run_dir.root / "cards", {f"{stem}.json": json.dumps(plain(asdict(card)), indent=2) + "\n"})
@@ -164,6 +176,10 @@ def _table(stem: str, card: Card, run_dir: RunDir, request: SignalRequest) -> Ta
         notes=(
             f"{signal.responses:,} responses to {signal.prompts} problems of {signal.data}, {signal.success:.0%} "
             f"right; gradients of {signal.parameters:,} parameters; loss of {request.recipe}, seed {request.seed}.",
+            *(
+                card.reliance_lines()
+                or [f"Reliance on the picture: `atrl-bench evaluate {signal.model} --image blank` tells."]
+            ),
             f"One training of {request.recipe} on this data: about {duration(3600 * hours)} of a core or GPU.",
         ),
         environment=tuple(sorted(run_dir.environment().items())),

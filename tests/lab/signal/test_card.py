@@ -8,12 +8,15 @@ import math
 import pytest
 
 from atrl_bench.errors import InvalidFileError
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.card import advice_of, compare_cards, write_card
 from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.lab.signal.request import signal_request
 from atrl_bench.profiles import load_profile
+from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.statistics.means import Estimate
 
 ONE = Efficiency(1.0, 1.0, 1.0)
@@ -82,3 +85,29 @@ def test_a_card_is_a_page_and_a_file_and_two_are_compared(tmp_path):
     assert "1.50 [1.20, 2.00]" in said
     with pytest.raises(InvalidFileError, match="is no credit card"):
         compare_cards([page, cards[0]])
+
+
+def test_a_card_names_the_reliance_on_the_picture_where_the_folder_knows_it(tmp_path):
+    run_dir = RunDir.at(tmp_path, load_profile("smoke"), None)
+    request = signal_request(run_dir, prompts=96, held_out=0, rules=["atrl"])
+    unknown, files = write_card(request, signal(atrl=(1.5, 1.2, 2.0)), run_dir)
+    assert unknown.reliance == {}
+    assert "--image blank" in files[0].read_text()
+    data_dir = run_dir.provide(find_task("geoqa_test").folder)
+    with run_dir.open_store() as store:
+        for image, num_right in ((None, 3), ("blank", 1)):  # of four problems
+            options = EvaluationOptions(image=image)
+            key = store.add_cell(
+                cell_spec("mini", "geoqa_test", options, profile=run_dir.profile, data_dir=data_dir).as_dict()
+            )
+            store.add_problems(key, [Problem(str(i), str(i), "?", Gold("1")) for i in range(4)])
+            store.add_responses(key, [Response(str(i), 0, "h", "1", 1, 0.1, False) for i in range(4)])
+            states = ["correct"] * num_right + ["wrong"] * (4 - num_right)
+            store.add_verdicts(key, {(str(i), 0): Verdict(state, "1", "fast", "") for i, state in enumerate(states)})
+            store.finish_cell(key, expected=4)
+    card, _ = write_card(request, signal(atrl=(1.5, 1.2, 2.0)), run_dir)
+    ((task, points),) = card.reliance.items()
+    assert task == "geoqa_test, blank"
+    assert points.startswith("+50.0 ±")
+    assert card.document()["advice"]["kind"] == "this rule"
+    assert "Reliance on the picture, geoqa_test, blank: +50.0" in "\n".join(map(str, card.blocks()))

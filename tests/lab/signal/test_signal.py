@@ -65,6 +65,7 @@ def test_the_command_prints_a_row_a_rule_and_what_a_step_gains(tmp_path):
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
     assert [one["rule"] for one in record["rules"]] == ["uniform", "random", ORACLE]
+    assert record["advice"]["sentence"].startswith(("Train", "This cannot tell"))
     uniform, random, _ = record["rules"]
     assert 0.1 < uniform["top_share"] < 0.25
     assert random["reliability"] < 0.5
