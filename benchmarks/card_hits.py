@@ -14,6 +14,8 @@ is not; "cannot tell" is neither. Exact 95 % interval over the cards that commit
 Hypotheses. (1) More than half of these cards are right. (2) Connectivity is ahead in bases that err in reading and
 behind in those that err in reasoning (t interval over bases). (3) Over all bases, the factor with Adam and the
 difference rank alike (Spearman). Cards that cannot tell are judged by (3) alone.
+Added after the first cards, of which two committed themselves, and before any training but the first of 100 and 101
+was seen: the same once more with 256 prompts. The cards of 96 stay the endpoint.
 
     python benchmarks/card_hits.py --out FOLDER [--seeds 4] [--bases-only]     # resumes; --csv FILE keeps the figures
 """
@@ -23,7 +25,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
@@ -36,12 +38,14 @@ from atrl_bench.experiments.train_command import train_recipe
 from atrl_bench.lab.bases import rebuild_base
 from atrl_bench.lab.signal.card import advice_of
 from atrl_bench.lab.signal.measure import measured_signal
-from atrl_bench.lab.signal.request import signal_request
+from atrl_bench.lab.signal.request import UNIFORM, signal_request
 from atrl_bench.lab.worlds import World, WorldBase, load_world
 from atrl_bench.profiles import load_profile
 
 BASE_SEEDS = range(100, 108)
+PROMPTS = (96, 256)
 RULE = "raw_attention"
+RULES = (UNIFORM, RULE)
 RECIPE = "grpo_small_batch"
 
 
@@ -55,13 +59,14 @@ class Base:
     wrong_digits: str
     wrong_fraction: float
     sha256: str
+    prompts: int
     right: float
     factor: float
     low: float
     high: float
     card: str
-    uniform: tuple[float, ...] = ()
-    connectivity: tuple[float, ...] = ()
+    uniform: Sequence[float] = ()
+    connectivity: Sequence[float] = ()
 
     @property
     def difference(self) -> float:
@@ -99,27 +104,30 @@ def at_base(seed: int, out: Path) -> RunDir:
     return RunDir.at(out / "runs", profile)
 
 
-def with_card(seed: int, out: Path) -> Base:
+def with_card(seed: int, prompts: int, out: Path) -> Base:
     run_dir = at_base(seed, out)
     world, name = drawn(seed)
     drawn_base = world.bases[name]
     assert drawn_base is not None
     request = signal_request(
-        run_dir, run_dir.profile.model, recipe=RECIPE, data=world.data, rules=[RULE], prompts=96, held_out=0
+        run_dir, run_dir.profile.model, recipe=RECIPE, data=world.data, rules=[RULE], prompts=prompts, held_out=0
     )
     signal = measured_signal(request, run_dir, quiet=True)
     worth = signal.rules[1].efficiency_scaled
     digest = json.loads((Path(run_dir.profile.model) / "base.json").read_text())["sha256"]
     return Base(
-        name,
-        world.mistakes,
-        str(drawn_base.start_from),
-        "".join(map(str, drawn_base.wrong_digits)),
-        drawn_base.wrong_fraction,
-        digest[:16],
-        round(100 * signal.success, 1),
-        *(round(value, 3) for value in (worth.factor, worth.low, worth.high)),
-        advice_of(signal).kind,
+        base=name,
+        mistakes=world.mistakes,
+        start_from=str(drawn_base.start_from),
+        wrong_digits="".join(map(str, drawn_base.wrong_digits)),
+        wrong_fraction=drawn_base.wrong_fraction,
+        sha256=digest[:16],
+        prompts=prompts,
+        right=round(100 * signal.success, 1),
+        factor=round(worth.factor, 3),
+        low=round(worth.low, 3),
+        high=round(worth.high, 3),
+        card=advice_of(signal).kind,
     )
 
 
@@ -132,18 +140,16 @@ def accuracy(seed: int, credit: str, training_seed: int, out: Path) -> float:
     return round(100 * trained.summary["accuracy"], 2)
 
 
-def measured(out: Path, num_seeds: int) -> Iterable[list[Base]]:
-    """Yield all bases after their cards, and again after each training seed."""
-    bases = {seed: with_card(seed, out) for seed in BASE_SEEDS}
-    yield list(bases.values())
+def measured(out: Path, all_prompts: Sequence[int], num_seeds: int) -> list[Base]:
+    """All bases with their cards, and then their trainings."""
+    cards = [(seed, with_card(seed, prompts, out)) for prompts in all_prompts for seed in BASE_SEEDS]
+    print(*(base for _, base in cards), sep="\n", flush=True)
+    shown: dict[tuple[int, str], list[float]] = {(seed, rule): [] for seed in BASE_SEEDS for rule in RULES}
     for training_seed in range(num_seeds):
-        for seed, base in bases.items():
-            uniform, connectivity = (accuracy(seed, credit, training_seed, out) for credit in ("uniform", RULE))
-            bases[seed] = replace(
-                base, uniform=(*base.uniform, uniform), connectivity=(*base.connectivity, connectivity)
-            )
-            print(f"{base.base}, seed {training_seed}: {uniform:.2f} and {connectivity:.2f}", flush=True)
-        yield list(bases.values())
+        for (seed, rule), values in shown.items():
+            values.append(accuracy(seed, rule, training_seed, out))
+            print(f"{seed}, {rule}, seed {training_seed}: {values[-1]:.2f}", flush=True)
+    return [replace(base, uniform=shown[seed, UNIFORM], connectivity=shown[seed, RULE]) for seed, base in cards]
 
 
 def sentences(bases: Sequence[Base]) -> list[str]:
@@ -167,8 +173,11 @@ def write_csv(bases: Sequence[Base], path: Path) -> None:
         writer = csv.DictWriter(file, [field.name for field in fields(Base)], lineterminator="\n")
         writer.writeheader()
         for base in bases:
-            rows = {"uniform": " ".join(map(str, base.uniform)), "connectivity": " ".join(map(str, base.connectivity))}
-            writer.writerow(asdict(base) | rows)
+            values = {
+                "uniform": " ".join(map(str, base.uniform)),
+                "connectivity": " ".join(map(str, base.connectivity)),
+            }
+            writer.writerow(asdict(base) | values)
 
 
 def main() -> None:
@@ -183,13 +192,11 @@ def main() -> None:
             folder = Path(at_base(seed, arguments.out).profile.model)
             print(folder.name, json.loads((folder / "base.json").read_text())["sha256"][:16], flush=True)
         return
-    for bases in measured(arguments.out, arguments.seeds):
-        for base in bases:
-            print(base, flush=True)
-        if arguments.csv is not None:
-            write_csv(bases, arguments.csv)
-        if bases[0].uniform:
-            print(*sentences(bases), sep="\n", flush=True)
+    bases = measured(arguments.out, PROMPTS, arguments.seeds)
+    if arguments.csv is not None:
+        write_csv(bases, arguments.csv)
+    for prompts in PROMPTS:
+        print(f"{prompts} prompts:", *sentences([base for base in bases if base.prompts == prompts]), sep="\n")
 
 
 if __name__ == "__main__":
