@@ -14,7 +14,7 @@ is not; "cannot tell" is neither. Exact 95 % interval over the cards that commit
 Hypotheses. (1) More than half of these cards are right. (2) Connectivity is ahead in bases that err in reading and
 behind in those that err in reasoning (t interval over bases). (3) Over all bases, the factor with Adam and the
 difference rank alike (Spearman). Cards that cannot tell are judged by (3) alone.
-Added after the first cards, of which two committed themselves, and before any training but the first of 100 and 101
+Added after the first cards, of which two committed themselves, and before any training but the first of 100 to 102
 was seen: the same once more with 256 prompts. The cards of 96 stay the endpoint.
 
     python benchmarks/card_hits.py --out FOLDER [--seeds 4] [--bases-only]     # resumes; --csv FILE keeps the figures

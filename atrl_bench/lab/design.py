@@ -19,7 +19,7 @@ from atrl_bench.experiments.definition import ColumnDefinition, TableDefinition,
 from atrl_bench.experiments.plan import Plan
 from atrl_bench.experiments.price import Cost, Price, price_of
 from atrl_bench.experiments.progress import duration
-from atrl_bench.lab.spread import Spreads, assumed_spreads, stored_spreads, with_seed_sd
+from atrl_bench.experiments.spread import Spreads, assumed_spreads, stored_spreads, with_seed_sd
 from atrl_bench.printable import Block, Command, Record, Rows, counted
 from atrl_bench.report.drawing import BLUE, SOFT, FigureContent, figure_style, new_figure, svg
 from atrl_bench.results.files import write_texts

@@ -20,6 +20,7 @@ from atrl_bench.papers.printed import printed_beside
 from atrl_bench.papers.scores import PrintedScores
 from atrl_bench.printable import Block, Record
 from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
+from atrl_bench.report.before_and_after import before_and_after
 from atrl_bench.report.build import build_table, made_with, rate_grids, rate_note
 from atrl_bench.report.charts import Drawing, draw
 from atrl_bench.report.differences import with_headroom
@@ -157,6 +158,12 @@ def _read(plan: Plan, store: Store, record: PageRecord, beside: _Beside) -> tupl
 
 
 def _built(plan: Plan, store: Store, beside: _Beside) -> Table:
+    table = _with_rates(plan, store, beside)
+    said = before_and_after(table, plan)
+    return replace(table, notes=(said, *table.notes)) if said else table
+
+
+def _with_rates(plan: Plan, store: Store, beside: _Beside) -> Table:
     rates = best_rates(plan, store)
     if not rates:
         return with_headroom(_table_at(plan, store, {}, beside), plan.definition)

@@ -16,9 +16,9 @@ from atrl_bench.cli import app
 from atrl_bench.errors import BudgetError, InvalidFileError
 from atrl_bench.experiments.plan import PICKED_BY, plan_table
 from atrl_bench.experiments.run_dir import RunDir, read_settings
+from atrl_bench.experiments.spread import spread_of_arrays, stored_spreads
 from atrl_bench.lab.decided import most_seeds, run_until_decided
 from atrl_bench.lab.design import design
-from atrl_bench.lab.spread import spread_of_arrays, stored_spreads
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.table_run import render
 from atrl_bench.results.records import Gold, Problem

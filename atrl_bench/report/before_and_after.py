@@ -1,0 +1,44 @@
+"""What a table's design could see before it ran, by what is assumed of such comparisons, and what it saw."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from atrl_bench.experiments.definition import AVERAGE
+from atrl_bench.experiments.plan import Plan
+from atrl_bench.experiments.spread import assumed_spreads
+from atrl_bench.printable import counted
+from atrl_bench.report.differences import contrasts
+from atrl_bench.report.table_model import Comparison, Table
+from atrl_bench.results.statistics.power import POWER, detectable
+
+
+def before_and_after(table: Table, plan: Plan) -> str:
+    """A sentence for the page; "" where no comparison of credit has numbers."""
+    items = contrasts(table)
+    if not items:
+        return ""
+    num_tests = sum(len(_problems(table, item)) + (len(_problems(table, item)) > 1) for item in items)
+    before = statistics.median(_seen_before(table, item, plan, num_tests) for item in items)
+    repeats = plan.profile.evaluation.num_repeats
+    design = f"{counted(len(plan.seeds), 'seed')} and {counted(repeats, 'answer')} to each problem"
+    could = "nothing, since one seed shows no difference" if math.isinf(before) else f"{100 * before:.1f} points"
+    text = f"Before it ran, {design} could see {could} with power {POWER:g}, by assumed variances."
+    after = [item.detectable for item in items if item.detectable is not None]
+    if after:
+        text += f" After it, with its own: {100 * statistics.median(after):.1f} points (median of {len(after)})."
+    return text
+
+
+def _problems(table: Table, item: Comparison) -> dict[str, int]:
+    """How many problems each column has that the two rows were compared on."""
+    counted_columns = zip(table.columns, item.differences, strict=False)
+    of_columns = {column.id: found.estimate.num_problems for column, found in counted_columns if found is not None}
+    return {name: count for name, count in of_columns.items() if name != AVERAGE}
+
+
+def _seen_before(table: Table, item: Comparison, plan: Plan, num_tests: int) -> float:
+    spreads = assumed_spreads(plan, _problems(table, item))
+    repeats = plan.profile.evaluation.num_repeats
+    return detectable(spreads.average, len(plan.seeds), repeats, comparisons=num_tests)
