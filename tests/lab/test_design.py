@@ -163,6 +163,9 @@ def test_a_table_is_run_until_it_is_decided_for_the_right_reason(smoke_dir, trut
     assert 2 < item.seeds < 12  # two seeds decide nothing, and not all are needed
     assert len(result.table.seeds) == item.seeds
     assert any("at most 12" in note for note in result.table.notes)
+    before = next(note for note in result.table.notes if note.startswith("Before it ran, "))
+    assert f"{item.seeds} seeds" in before
+    assert "After it, with its own: " in before
     assert read_settings(smoke_dir.root).looks == {"main_7b": 12}
     assert len(said) == item.seeds - 2
     assert stored_spreads(plan_of(range(item.seeds))) is not None
