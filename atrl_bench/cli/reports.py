@@ -71,7 +71,7 @@ def export(
     options: Options,
     form: Annotated[
         Literal["parquet", "jsonl", "scores", "inspect", "card"],
-        Argument(help="answers, scores or model cards; see docs/results.md"),
+        Argument(help="answers, scores or model cards; see docs/commands.md"),
     ],
     to: Annotated[Path | None, Option(help="folder; default: exports in the run folder")] = None,
 ) -> None:

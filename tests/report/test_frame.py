@@ -28,7 +28,7 @@ from atrl_bench.results.store import Store
 pytestmark = pytest.mark.full
 
 SMOKE = load_profile("smoke")
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 EXAMPLE = PAGE.parents[1] / "examples" / "results_as_a_frame.py"
 RIGHT = {"zero_shot": 1, "grpo": 2}  # of four problems, and one more for the second training seed
 
