@@ -14,6 +14,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+MAX_REMEMBERED = 10_000  # files: each command reads what is remembered of them all
+
 
 def spec_key(spec: Mapping[str, Any]) -> str:
     """The first 16 hex digits of the SHA-256 of `spec` as canonical JSON: the order of its fields is free."""
@@ -76,7 +78,7 @@ def sha256_of(paths: Sequence[Path], *, of: Callable[[Path], str] = sha256, memo
     new = {key: of(path) for key, path in zip(keys, paths, strict=True) if key not in known}
     if new:
         known |= new
-        remember(memory_path, known)
+        remember(memory_path, dict(list(known.items())[-MAX_REMEMBERED:]))  # the newest
     return [known[key] for key in keys]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,8 +23,8 @@ Reply = str | bytes | tuple[int, dict[str, str], bytes] | Callable[[socket.socke
 class QuickServer(HTTPServer):
     """A server that answers several requests at a time, and stops at once."""
 
-    def __init__(self) -> None:
-        super().__init__("127.0.0.1", threaded=True)
+    def __init__(self, ssl_context: ssl.SSLContext | None = None) -> None:
+        super().__init__("127.0.0.1", ssl_context=ssl_context, threaded=True)
 
     def thread_target(self) -> None:
         assert self.server is not None
@@ -46,8 +47,10 @@ class ChatServer(QuickServer):
     and body (tuple), or a function that does to the connection what it likes.
     """
 
-    def __init__(self, *replies: Reply, answer: Callable[[Body], Reply] | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self, *replies: Reply, answer: Callable[[Body], Reply] | None = None, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(ssl_context)
         self.replies, self.answer = list(replies), answer
         self.requests: list[Body] = []
         self.waits: list[float] = []

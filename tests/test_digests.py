@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from atrl_bench import digests
 from atrl_bench.digests import memory_file, sha256_of
 
 
@@ -50,3 +51,11 @@ def test_what_another_process_has_remembered_meanwhile_is_kept(tmp_path):
     memory_file("digests.json").write_text(json.dumps({**memory, "of another": "0" * 64}))
     sha256_of([tmp_path / "b"])
     assert json.loads(memory_file("digests.json").read_text()).keys() > {*memory, "of another"}
+
+
+def test_of_many_files_the_newest_are_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr(digests, "MAX_REMEMBERED", 3)
+    for number in range(5):
+        (tmp_path / str(number)).write_text(str(number))
+        sha256_of([tmp_path / str(number)])
+    assert [name.split(":")[0][-1] for name in json.loads(memory_file("digests.json").read_text())] == ["2", "3", "4"]

@@ -22,6 +22,7 @@ LEAVES = {
     "escape",
     "printable",
     "plugins",
+    "locks",
 }
 # Each room with the rooms it may use, the deepest first. The objective never sees how credit is computed: a recipe
 # names a rule, and the trainer multiplies its result.
@@ -66,6 +67,7 @@ LEAF_IMPORTS = {
     "printable": {"digests"},
     "plugins": {"errors", "digests", "resources"},
     "digests": set(),
+    "locks": set(),
     "errors": set(),
     "resources": set(),
     "version": set(),

@@ -9,7 +9,6 @@ not there yet.
 from __future__ import annotations
 
 import bz2
-import fcntl
 import gzip
 import io
 import lzma
@@ -26,10 +25,12 @@ from functools import partial
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
+from uuid import uuid4
 
 from atrl_bench.data.limits import most_bytes
 from atrl_bench.digests import recall, remember
 from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
+from atrl_bench.locks import alone
 
 MAX_FILES = 2_000_000
 SPARE_BYTES = 1 << 30  # of the disk, for everything else
@@ -61,13 +62,15 @@ def unpack(archive: Path, into: Path) -> list[Path]:
         raise MissingDataError(f"There is no archive {archive}.", next_step="fetch the data set again")
     marker = into / MARKERS / f"{archive.name}.json"
     marker.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(marker):
+    with alone(marker.with_suffix(".lock")) as is_alone:
         done, num_bytes = recall(marker), archive.stat().st_size
         files = [into / name for name in done.get("files", ())]
         if done.get("bytes") == num_bytes and all(path.is_file() for path in files):
             return files
         try:
-            names = _Folder(into, archive, num_bytes, marker.with_suffix(".part")).fill()
+            # Where there are no locks two processes may write a file of one name.
+            part = marker.with_suffix(".part" if is_alone else f".{uuid4().hex}.part")
+            names = _Folder(into, archive, num_bytes, part).fill()
         except (zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError, NotImplementedError) as error:
             raise InvalidFileError(
                 f"{archive} cannot be unpacked.", why=f"{error}.", next_step=f"rm {archive}, and fetch it again"
@@ -243,11 +246,3 @@ class _Bounded(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
-
-
-@contextmanager
-def _alone(marker: Path) -> Iterator[None]:
-    """Hold an archive: a second process that wants it waits here until it is unpacked."""
-    with marker.with_suffix(".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -15,14 +15,16 @@ from typing import Any
 from atrl_bench.data.limits import most_bytes
 from atrl_bench.digests import sha256_of
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
-from atrl_bench.sandbox.pool import Failure, WorkerPool
+from atrl_bench.sandbox.pool import Failure, WorkerPool, allow_memory
 
 STREAM_ROWS = 64
 MAX_CELL = 64 << 20  # characters of a cell of a TSV
 MAX_COLUMNS = 1000  # rows of more take seconds each to read
 ROW_BYTES = 64  # that a row without any value takes
+CELL_BYTES = 8  # of a row of text, also where its column is empty
 COUNTING_SECONDS = 600.0  # of computing, for one file
 COUNTING_BYTES = 2 << 30  # of memory: a page may claim any size, and a value be repeated by a number
+TEXT_RATIO = 20  # more of it for each byte of a text, all of which is read at once
 TEXT_SUFFIXES = (".json", ".jsonl", ".tsv", ".csv")
 MAX_NAME = 250  # characters of a path; a longer cell of a TSV is the picture itself
 
@@ -83,12 +85,20 @@ def _as_text(value: Any) -> str:
 
 
 def _read_text(path: Path) -> Any:
+    with reading(path):
+        _require_counted(path)
+        return _text_table(path)
+
+
+def _text_table(path: Path) -> Any:
     import pyarrow
 
-    with reading(path):
-        rows = _rows_of(path)
-        names = dict.fromkeys(name for row in rows for name in row)
-        return pyarrow.table({name: _column([row.get(name) for row in rows]) for name in names})
+    rows = _rows_of(path)
+    names = dict.fromkeys(name for row in rows for name in row)
+    _require_columns(path, len(names))
+    if CELL_BYTES * len(rows) * len(names) > most_bytes(path):
+        raise ValueError(f"its {len(rows):,} rows by {len(names)} columns are far more than the file")
+    return pyarrow.table({name: _column([row.get(name) for row in rows]) for name in names})
 
 
 def _rows_of(path: Path) -> list[dict[str, Any]]:
@@ -105,16 +115,19 @@ def _delimited_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a TSV as VLMEvalKit writes it: pictures in base64, or the index of the row that has the same one."""
     csv.field_size_limit(MAX_CELL)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
+        lines = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        names = next(lines, [])
+        # Rows may be short: `DictReader` would make each as long as the first.
+        rows: list[dict[str, Any]] = [dict(zip(names, line, strict=False)) for line in lines if line]
     pictures = {row.get("index"): row["image"] for row in rows if len(row.get("image") or "") > MAX_NAME}
     num_bytes = 0
     for row in rows if pictures else ():
-        encoded = pictures.get(row["image"], row["image"])
+        encoded = pictures.get(row.get("image"), row.get("image"))
         num_bytes += len(encoded or "")
         if num_bytes > most_bytes(path):  # one picture of many rows
             raise ValueError(f"its pictures have more than {most_bytes(path) >> 20:,} MiB, far more than the file")
         row["image"] = {"bytes": base64.b64decode(encoded, validate=True), "path": None} if encoded else None
-    return [{name: cell or None for name, cell in row.items() if name is not None} for row in rows]
+    return [{name: cell or None for name, cell in row.items()} for row in rows]
 
 
 def _column(cells: list[Any]) -> Any:
@@ -128,7 +141,12 @@ def _column(cells: list[Any]) -> Any:
 
 
 def _opened(path: Path) -> Any:
-    """The file, once a process of limited memory has counted the bytes of its rows."""
+    _require_counted(path)
+    return _footer(path)
+
+
+def _require_counted(path: Path) -> None:
+    """Raise where a process of limited memory finds more bytes in a file's rows than there may be."""
     path = path.absolute()  # its process may have begun in another folder
     [num_bytes] = sha256_of([path], of=_counted, memory="tables.json")
     if int(num_bytes) > most_bytes(path):
@@ -137,7 +155,6 @@ def _opened(path: Path) -> Any:
             why=f"Its rows have more than {most_bytes(path) >> 20:,} MiB, far more than the file.",
             next_step="tell the owner of the data set, or write it again without its repeated values",
         )
-    return _footer(path)
 
 
 def _counted(path: Path) -> str:
@@ -151,6 +168,7 @@ def _counted(path: Path) -> str:
 
 def _count_safely(path: Path) -> str | Exception:
     """What a worker does: errors are results, since they say what is wrong with the file."""
+    allow_memory(COUNTING_BYTES + (TEXT_RATIO * path.stat().st_size if path.suffix in TEXT_SUFFIXES else 0))
     try:
         return _count(path)
     except MemoryError:
@@ -161,7 +179,11 @@ def _count_safely(path: Path) -> str | Exception:
 
 def _count(path: Path) -> str:
     """How many bytes the rows of a file have; more than it may have are not counted further."""
+    if path.suffix in TEXT_SUFFIXES:
+        return str(_text_table(path).nbytes)
     file, num_bytes = _footer(path), 0
+    if ROW_BYTES * file.metadata.num_rows > most_bytes(path):  # it says so itself
+        return str(ROW_BYTES * file.metadata.num_rows)
     for group in range(file.num_row_groups):
         for batch in file.iter_batches(STREAM_ROWS, row_groups=[group], use_threads=False):
             num_bytes += ROW_BYTES * batch.num_rows + sum(_plain(column).nbytes for column in batch.columns)
@@ -190,13 +212,17 @@ def _footer(path: Path) -> Any:
     import pyarrow.parquet
 
     file = pyarrow.parquet.ParquetFile(path)  # `read_table` would load pandas first
-    if (num_columns := len(file.schema_arrow)) > MAX_COLUMNS:
+    _require_columns(path, len(file.schema_arrow))
+    return file
+
+
+def _require_columns(path: Path, num_columns: int) -> None:
+    if num_columns > MAX_COLUMNS:
         raise InvalidFileError(
             f"{path} has {num_columns} columns.",
             why=f"No dataset has more than {MAX_COLUMNS}.",
             next_step="keep the columns of the published dataset",
         )
-    return file
 
 
 def column_names(path: Path) -> list[str]:

@@ -84,7 +84,7 @@ def _item(
 ) -> ItemStatus:
     beat = beats.get((kind, key))
     if state == "pending" and beat is not None:
-        is_recent = time.time() - beat.updated < SILENT_AFTER
+        is_recent = abs(time.time() - beat.updated) < SILENT_AFTER  # a clock may be set back
         state = ("running" if is_recent else "silent") if alive else "stopped"
     done, total = (beat.done, beat.total) if beat else (None, None)
     seconds_left = beat.seconds_left if beat and state == "running" else None
@@ -154,6 +154,7 @@ class Watch:
         self._ended: list[float] = []  # when each row that is done was
         self._labels: dict[tuple[str, str], str] = {}  # of what has run since
         self._started = time.time()
+        self._before = {(beat.kind, beat.key): beat.updated for beat in store.progress()}
         self._display = ExitStack()
 
     @property
@@ -214,7 +215,7 @@ class Watch:
         return grid
 
     def _beats(self) -> list[Progress]:
-        return [beat for beat in self.store.progress() if beat.updated > self._started]
+        return [beat for beat in self.store.progress() if beat.updated != self._before.get((beat.kind, beat.key))]
 
     def _running(self, beats: Sequence[Progress]) -> list[tuple[str, Progress]]:
         unfinished = [beat for beat in beats if beat.done < beat.total]

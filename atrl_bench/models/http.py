@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import threading
 import zlib
 from collections.abc import Mapping
@@ -19,10 +20,12 @@ from typing import Any
 
 import httpx
 
+from atrl_bench.errors import EndpointError
 from atrl_bench.models.completion import NoReplyError
 
 JSON = {"Content-Type": "application/json"}
 PACKED = ("gzip", "x-gzip", "deflate")
+TO_TRUST = "export SSL_CERT_FILE=FILE.pem, with that certificate or its authority's, and give the same command again"
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, content
 
 
@@ -49,6 +52,7 @@ class BoundedHttp:
             limits=httpx.Limits(max_connections=num_connections),
             follow_redirects=False,
             trust_env=proxies,
+            verify=_trusted(),
         )
 
     def close(self) -> None:
@@ -71,6 +75,10 @@ class BoundedHttp:
         except TimeoutError as error:
             raise NoReplyError("the time for this reply is over") from error
         except (httpx.TransportError, CancelledError) as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise EndpointError(
+                    f"This machine does not trust the certificate of {url}.", why=str(error), next_step=TO_TRUST
+                ) from error
             raise NoReplyError(f"{type(error).__name__}: {error}") from error
         finally:
             self._under_way.discard(future)
@@ -87,6 +95,18 @@ class BoundedHttp:
                     raise NoReplyError("the reply is endless")
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
         return response.status_code, response.headers, _unpacked(bytes(raw), encoding, max_bytes)
+
+
+def _trusted() -> ssl.SSLContext:
+    """What certificates are checked with: where no proxy is asked, too, the environment says which are trusted."""
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:
+        raise EndpointError(
+            "The certificates that are to be trusted cannot be read.",
+            why=f"SSL_CERT_FILE or SSL_CERT_DIR: {error}.",
+            next_step=TO_TRUST,
+        ) from error
 
 
 def _unpacked(raw: bytes, encoding: str, max_bytes: int) -> bytes:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,9 @@ SECONDS = 300.0  # of computing for one file; 64 places in an hour of 1080p take
 PATIENCE = 4  # a worker may take this many times its computing time, on a busy machine
 NUM_THREADS = 2  # decord's own choice is all cores for every reader; the frames are the same
 FILES_PER_WORKER = 64  # decord leaks a little with each
-MEMORY_BYTES = 8 << 30  # of a worker: a header may promise frames of any size
+MEMORY_BYTES = 4 << 30  # of a worker: a header may promise frames of any size
 FRAMES_AT_ONCE = 8  # before they are reduced
+MAX_FRAME_BYTES = 192 << 20  # 8K has 95 MiB
 CACHED_VIDEOS = 4  # benchmarks ask several questions about one video
 # What films begin with. A list of files (HLS, DASH, ffconcat) is text and begins with none of them.
 CONTAINERS = (b"\x1aE\xdf\xa3", b"RIFF", b"FLV\x01", b"\x00\x00\x01\xba", b"\x47\x40", b"OggS")
@@ -126,11 +128,13 @@ def decode(path: str, num_frames: int, max_pixels: int | None = None) -> Video:
         if not (math.isfinite(source_fps) and source_fps > 0):
             raise BadVideoError(f"{name} does not say how many frames it has a second")
         indices = spaced(num_source_frames, num_frames)
-        frames = [
-            reduced(frame, max_pixels)
-            for start in range(0, len(indices), FRAMES_AT_ONCE)
-            for frame in reader.get_batch(list(indices[start : start + FRAMES_AT_ONCE])).asnumpy()
-        ]
+        frames: list[np.ndarray] = []
+        # The first alone: it shows how large they are.
+        for start, end in pairwise((0, *range(1, len(indices), FRAMES_AT_ONCE), len(indices))):
+            batch = reader.get_batch(list(indices[start:end])).asnumpy()
+            if batch[0].nbytes > MAX_FRAME_BYTES:
+                raise BadVideoError(f"{name} has frames of more than {MAX_FRAME_BYTES >> 20} MiB")
+            frames += [reduced(frame, max_pixels) for frame in batch]
     except (RuntimeError, decord.DECORDError) as error:
         reason = _LOG_PREFIX.sub("", str(error).replace(path, name)).splitlines()[0]
         raise BadVideoError(f"{name} cannot be decoded: {reason}") from None

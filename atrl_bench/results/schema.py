@@ -146,7 +146,7 @@ WRITES = {
         WHERE key = ?""",
     "keep_page": "INSERT OR REPLACE INTO pages VALUES (?, ?, ?)",
     "heartbeat": """INSERT INTO progress VALUES (?1, ?2, ?3, ?4, ?5, ?3, ?5, ?6) ON CONFLICT DO UPDATE SET
-        started = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?5 ELSE started END,
-        start_done = CASE WHEN ?3 < done OR ?5 > updated + 600 THEN ?3 ELSE start_done END,
+        started = CASE WHEN ?3 < done OR ?5 NOT BETWEEN updated AND updated + 600 THEN ?5 ELSE started END,
+        start_done = CASE WHEN ?3 < done OR ?5 NOT BETWEEN updated AND updated + 600 THEN ?3 ELSE start_done END,
         done = ?3, total = ?4, updated = ?5, place = ?6""",
 }

@@ -165,8 +165,16 @@ def _start_worker(memory_bytes: int) -> None:
     """Limit the memory of this process and tie its life to its parent's."""
     _end_with_parent()
     logging.disable(logging.CRITICAL)
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    allow_memory(memory_bytes)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def allow_memory(num_bytes: int) -> None:
+    """Let this worker have so much, but no more than the user has."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(
+        resource.RLIMIT_AS, (num_bytes if most == resource.RLIM_INFINITY else min(num_bytes, most), most)
+    )
 
 
 def _end_with_parent() -> None:

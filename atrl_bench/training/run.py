@@ -7,7 +7,6 @@ once when it is finished. The weights are the same in all three cases, to the la
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from atrl_bench.digests import spec_key
 from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.engines.stop import heard
 from atrl_bench.errors import MissingDataError
+from atrl_bench.locks import alone
 from atrl_bench.models.attention import attention_of, joins_vision_windows
 from atrl_bench.models.chat_template import require_tame
 from atrl_bench.models.checkpoint_store import CheckpointStore
@@ -230,13 +230,12 @@ def _finished(folder: Path) -> TrainingResult | None:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
-    """Hold the run folder: a second process on the same run waits here, and the lock of a killed one is gone."""
+    """Hold the run folder: a second process on the same run waits here."""
     if not processes.is_main:  # the main process holds it for all
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with alone(folder / "lock"):
         yield
 
 

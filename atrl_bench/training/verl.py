@@ -8,7 +8,6 @@ checkpoint.
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import shlex
@@ -32,6 +31,7 @@ from atrl_bench.credit.rules import credit_rule, part_of_oracle
 from atrl_bench.engines.devices import GPUS_PER_NODE
 from atrl_bench.engines.verl.settings import refuse_what_cannot_be_credited
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
+from atrl_bench.locks import lock
 from atrl_bench.models.served import png
 from atrl_bench.models.shape import model_shape
 from atrl_bench.models.templates import choose_template
@@ -217,7 +217,7 @@ def _run(command: Sequence[str], log: Path) -> int:
     guarded = [sys.executable, "-m", "atrl_bench.engines.guard", *command]
     with log.open("ab") as output:
         # Held by whoever writes there: a verl whose command was killed a moment ago is waited for.
-        fcntl.flock(output, fcntl.LOCK_EX)
+        lock(output)
         process = subprocess.Popen(guarded, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
     with process:  # which closes its input at the end, also where this is interrupted: that ends verl
         return process.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -202,6 +203,17 @@ def test_an_archive_that_was_cut_off_is_named_with_the_next_step(form, tmp_path)
         unpack(archive, tmp_path / "into")
     assert str(archive) in caught.value.what
     assert not list((tmp_path / "into" / archives.MARKERS).glob("*.json"))
+
+
+def test_a_disk_without_locks_is_unpacked_to_all_the_same(tmp_path, monkeypatch) -> None:
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    archive, into = FORMS["zip"](tmp_path), tmp_path / "into"
+    unpack(archive, into)
+    assert contents(into) == VIDEOS
+    assert not [*into.rglob("*.part")]
 
 
 def test_an_archive_that_is_not_there_is_a_clear_error(tmp_path) -> None:

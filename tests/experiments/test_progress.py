@@ -13,6 +13,7 @@ from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments import progress
 from atrl_bench.experiments.progress import Watch, duration, read_status, short_label
+from atrl_bench.results.shared_store import SharedStore
 
 RECIPE = {
     "objective": "dapo",
@@ -115,6 +116,22 @@ def test_the_time_left_does_not_jump_while_short_trainings_begin_and_end(store, 
             elif second > 6:
                 # 16 steps of a second and 6 s before; nothing says yet that the row answers benchmarks.
                 assert left[-1] == pytest.approx(7 * 22 + max(0, 22 - second), abs=1)
+
+
+def test_a_clock_that_is_set_back_neither_hides_what_runs_nor_makes_time_run_backwards(run_dir, monkeypatch):
+    now = [100_000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    with SharedStore(run_dir.store_path) as store:
+        watch = Watch(store, num_jobs=1, quiet=True)
+        run = store.add_run(RUN)
+        store.heartbeat("run", run, 1, 16)
+        now[0] -= 50_000.0
+        for step in (2, 3):
+            now[0] += 10.0
+            store.heartbeat("run", run, step, 16)
+        [item] = read_status(run_dir).items
+        assert (item.state, item.seconds_left) == ("running", 130.0)  # 13 steps of 10 s
+        assert "3/16" in watch.line()
 
 
 def test_the_time_left_does_not_count_on_rows_that_train_nothing(store, monkeypatch):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from http_servers import ChatServer
+from werkzeug.serving import make_ssl_devcert
 
 from atrl_bench.errors import EndpointError
-from atrl_bench.models.chat_client import Reply, ask_all
+from atrl_bench.models.chat_client import EndpointConfig, Reply, ask_all
 
 CUT_OFF = json.dumps({"choices": [{"finish_reason": "length", "message": {"content": "7"}}]}).encode()
 
@@ -81,3 +85,26 @@ def test_an_endpoint_that_is_down_stops_all_questions_and_keeps_what_was_read(se
         ask(server, range(50), num_parallel=1, on_reply=lambda question, reply: replies.append(reply.reading))
     assert replies == [7, 7, 7]
     assert len(server.requests) < 10  # not two attempts for each of the fifty
+
+
+def test_a_certificate_that_is_not_trusted_is_said_at_once_with_the_setting_that_trusts_it(tmp_path, monkeypatch):
+    certificate, key = make_ssl_devcert(str(tmp_path / "own"), cn="localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with ChatServer("7", ssl_context=context) as server:
+        endpoint = EndpointConfig(server.url.replace("127.0.0.1", "localhost"), "m")
+
+        def reading():
+            [reply] = ask_all(endpoint, ["?"], lambda _: [], as_number, wanted="number", temperature=0.0, max_tokens=8)
+            return reply.reading
+
+        for variable in (None, tmp_path / "none.pem", Path(key)):  # not trusted, not there, no certificate
+            if variable is not None:
+                monkeypatch.setenv("SSL_CERT_FILE", str(variable))
+            started = time.monotonic()
+            with pytest.raises(EndpointError, match="certificate") as refused:
+                reading()
+            assert "SSL_CERT_FILE" in refused.value.next_step
+            assert time.monotonic() - started < 20, "it is not asked again and again for a minute"
+        monkeypatch.setenv("SSL_CERT_FILE", certificate)
+        assert reading() == 7

@@ -172,6 +172,12 @@ def test_a_large_frame_becomes_what_qwen_would_make_of_it(height, width) -> None
     assert small == smart_resize(height, width, 28, min_pixels=128 * 28 * 28, max_pixels=256 * 28 * 28)
 
 
+def test_a_film_of_enormous_frames_is_refused_after_the_first(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(video, "MAX_FRAME_BYTES", 56 * 56 * 3 - 1)
+    with pytest.raises(BadVideoError, match="has frames of more than"):
+        video.decode(str(write_film(tmp_path / "film.mp4", 20)), 16)
+
+
 def test_a_frame_within_its_bound_is_left_alone() -> None:
     frame = np.zeros((100, 70, 3), np.uint8)
     assert reduced(frame, 7000) is frame

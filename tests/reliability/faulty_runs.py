@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
+import fcntl
 import json
 import os
 import random
@@ -20,12 +22,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
-KINDS = (*SIGNALS, "stop and go on", "a worker's death", "little memory", "a full disk", "a disk to be read")
+ENDURED = ("a clock set back", "no locks")  # that a command does not notice
+KINDS = (
+    *(*SIGNALS, "stop and go on", "a worker's death", "little memory", "a full disk", "a disk to be read"),
+    *ENDURED,
+)
 EXPLAINED = ("interrupt", "a full disk", "a disk to be read")  # that a command has words for
-PATIENCE = 400  # seconds that a command may take that nothing stops
+PATIENCE = 1500  # seconds that a command may take that nothing stops, on a machine with much else to do
 STUCK = 45  # seconds after which a command without memory is ended by hand
 MIB = 1 << 20
 
@@ -93,8 +100,23 @@ def records(path: Path) -> dict[str, object]:
     return found
 
 
-def begin(arguments: list[str], log: Path, memory: int | None) -> int:
-    """Return the process of a command of ours, which has a group of its own."""
+def endure(kind: str, seconds: float) -> None:
+    """Let this process's clock go back a day after so many seconds, or its disks have no locks, as some of networks."""
+    if kind == "no locks":
+        fcntl.flock = no_locks
+    elif kind == "a clock set back":
+        now, moment = time.time, time.time() + seconds
+        time.time = lambda: now() - (86400 if now() > moment else 0)
+
+
+def no_locks(*_: object) -> None:
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+def begin(
+    arguments: list[str], log: Path, memory: int | None = None, strange: Callable[[], None] = lambda: None
+) -> int:
+    """Return the process of a command of ours, which has a group of its own, once what is `strange` there is so."""
     child = os.fork()
     if child:
         with contextlib.suppress(OSError):  # whichever of the two is first
@@ -108,6 +130,7 @@ def begin(arguments: list[str], log: Path, memory: int | None) -> int:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         limit = pages * resource.getpagesize() + memory
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    strange()
     sys.argv = ["atrl-bench", *arguments]
     code = 70
     try:
@@ -176,11 +199,14 @@ class Scenario:
         print(time.strftime("%X"), arguments[0], kind, f"{moment:.1f} of {seconds:.1f} s", file=sys.stderr, flush=True)
         if kind == "a full disk":
             with self.folder.filled(self.rng.choice((0, 8 << 10, 64 << 10, MIB // 2, 4 * MIB))):
-                code = self.wait(begin(arguments, self.log, None))
+                code = self.wait(begin(arguments, self.log))
         elif kind == "a disk to be read":
             self.folder.remount("ro")
-            code = self.wait(begin(arguments, self.log, None))
+            code = self.wait(begin(arguments, self.log))
             self.folder.remount("rw")
+        elif kind in ENDURED:
+            code = self.wait(begin(arguments, self.log, strange=lambda: endure(kind, moment)))
+            assert code == 0, f"{kind}: {self.log.read_text()[-3000:]}"
         elif kind == "little memory":
             child = begin(arguments, self.log, self.rng.choice((32, 128, 256, 512)) * MIB)
             code = ended(child, STUCK)
@@ -189,7 +215,7 @@ class Scenario:
                 os.killpg(child, signal.SIGKILL)
                 code = self.wait(child)
         else:
-            child = begin(arguments, self.log, None)
+            child = begin(arguments, self.log)
             code = ended(child, moment)
             if code is not None:
                 return code
@@ -228,6 +254,9 @@ class Scenario:
         self.survivors = now
         said = self.log.read_text(errors="replace")
         assert kind not in EXPLAINED or "Traceback" not in said, f"{kind}: {said[-3000:]}"
+        secret = os.environ["JUDGE_API_KEY"].encode()
+        files = (path for path in self.folder.path.rglob("*") if path.is_file())
+        assert not [path for path in (self.log, *files) if secret in path.read_bytes()]
 
     def run(self, commands: list[list[str]], seconds: list[float], num_faults: list[int], kinds: list[str]) -> None:
         """Give each command again and again until it has ended well, after so many faults at most."""
@@ -237,9 +266,9 @@ class Scenario:
                 code = self.attempt(arguments, kind, duration)
                 self.check(kind)
                 print(f"  ended with {code}", file=sys.stderr, flush=True)
-                if code == 0 and kind in SIGNALS:
-                    break  # it was done before the fault came
-            code = self.wait(begin(arguments, self.log, None))
+                if code == 0 and kind in (*SIGNALS, *ENDURED):
+                    break  # it was done before the fault came, or in spite of it
+            code = self.wait(begin(arguments, self.log))
             assert code == 0, f"{arguments}: {self.log.read_text()[-3000:]}"
 
 
@@ -283,7 +312,7 @@ def main(order: dict) -> None:
     alone = Scenario(whole, log, rng)
     for command in commands(whole.path):
         started = time.monotonic()
-        assert alone.wait(begin(command, log, None)) == 0, log.read_text()[-3000:]
+        assert alone.wait(begin(command, log)) == 0, log.read_text()[-3000:]
         seconds.append(time.monotonic() - started)
         print(time.strftime("%X"), command[0], f"{seconds[-1]:.1f} s", file=sys.stderr, flush=True)
     expected = whole.contents()

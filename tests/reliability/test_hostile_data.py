@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import time
 import zlib
 from pathlib import Path
@@ -13,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from hostile_rows import AnswersAtOnce, encoded, png
 
+from atrl_bench.data import limits
+from atrl_bench.data.tables import read_tables
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.data import load_rows, read_problems
@@ -197,6 +200,32 @@ def test_ten_thousand_columns_more_are_refused_at_once(store, tmp_path) -> None:
     with pytest.raises(InvalidFileError, match="has 10003 columns"):
         evaluated(store, data)
     assert time.monotonic() - started < 10
+
+
+# Texts of a few hundred kilobytes that would be gigabytes of cells.
+TEXTS = {
+    "names.jsonl": "".join(f'{{"name {n}": 1}}\n' for n in range(5000)),
+    "holes.jsonl": "".join(f'{{"name {n % 900}": 1}}\n' for n in range(100_000)),
+    "inside.jsonl": "".join(f'{{"q": {{"name {n}": 1}}}}\n' for n in range(1500)),
+    "deep.json": "[" * 100_000,
+    "wide.csv": ",".join(map(str, range(20_000))) + "\n" + ",".join(["1"] * 20_000),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_small_text_that_is_a_large_table_is_refused(tmp_path, name, monkeypatch) -> None:
+    if name == "inside.jsonl":  # which takes long to fill the usual 256 MiB
+        monkeypatch.setattr(limits, "SMALL_BYTES", 1 << 20)
+    (tmp_path / name).write_text(TEXTS[name])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InvalidFileError, match=name):
+        read_tables([tmp_path / name])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10
+
+
+def test_rows_of_a_csv_that_end_early_are_not_filled_up(tmp_path) -> None:
+    (tmp_path / "short.csv").write_text(",".join(map(str, range(20_000))) + "\n" + "1\n" * 20_000)
+    assert read_tables([tmp_path / "short.csv"]).shape == (20_000, 1)
 
 
 # Training sets ----------------------------------------------------------------------------------------------------
