@@ -12,6 +12,7 @@ from atrl_bench.cli.options import (
     COLUMNS_HELP,
     PAPERS_JUDGE,
     JudgeModel,
+    JudgePrices,
     JudgePrompt,
     Options,
     allow_code,
@@ -38,6 +39,7 @@ def judge(
     api_key_variable: Annotated[str, Option(help="environment variable with the judge's key")] = "JUDGE_API_KEY",
     scope: Annotated[Literal["all", "open"], Option(help="open leaves option letters to the rules")] = "all",
     prompt: JudgePrompt = None,
+    prices: JudgePrices = None,
     strict: Annotated[bool, Option(help="refuse a judge that fails its calibration")] = True,
     rules: Annotated[bool, Option("--none", help="from now on the rule grader alone decides")] = False,
 ) -> None:
@@ -58,7 +60,13 @@ def judge(
     elif base_url:
         criteria = None if prompt is None else text_of(prompt)
         config = JudgeConfig(
-            base_url, model, api_key_variable=api_key_variable, scope=scope, strict=strict, criteria=criteria
+            base_url,
+            model,
+            api_key_variable=api_key_variable,
+            scope=scope,
+            strict=strict,
+            criteria=criteria,
+            prices=prices_of(prices),
         )
         record = judge_choice.choose_judge(run_dir, config)
     else:
@@ -87,6 +95,7 @@ def evaluate(
     ] = None,
     judge_model: JudgeModel = PAPERS_JUDGE,
     judge_prompt: JudgePrompt = None,
+    judge_prices: JudgePrices = None,
     max_cost: Annotated[
         float | None, Option(min=0, help="stop when the answers of a URL took so many tokens, or so much by --prices")
     ] = None,
@@ -115,9 +124,15 @@ def evaluate(
     judge = None
     if judge_base_url:
         criteria = judge_prompt and text_of(judge_prompt)
-        judge = JudgeConfig(judge_base_url, judge_model, criteria=criteria, budget=None if prices else budget)
-    elif judge_prompt:
-        raise BadParameter("--judge-prompt is for --judge-base-url; of a run folder's judge: atrl-bench judge --prompt")
+        judge = JudgeConfig(
+            judge_base_url,
+            judge_model,
+            criteria=criteria,
+            prices=prices_of(judge_prices),
+            budget=None if prices else budget,
+        )
+    elif judge_prompt or judge_prices:
+        raise BadParameter("--judge-prompt and --judge-prices are for --judge-base-url; see `atrl-bench judge --help`")
     endpoint = None
     if base_url:
         if options.serve:

@@ -22,7 +22,15 @@ from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.records import Sample
 from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics.means import Estimate
-from atrl_bench.results.statistics.metrics import ScoredSamples, bounds, breakdown, is_headline, score, suite_score
+from atrl_bench.results.statistics.metrics import (
+    Bounds,
+    ScoredSamples,
+    breakdown,
+    in_place_of,
+    judge_warning,
+    score,
+    suite_score,
+)
 from atrl_bench.results.statistics.reliance import Reliance, reliance
 from atrl_bench.results.store import Store
 
@@ -118,17 +126,12 @@ class TaskScores:
     by: dict[str, dict[str, ScoreInterval]]
     variants: dict[str, ScoreInterval]
     judge: JudgeSummary | None
-    between: dict[str, tuple[float, float]] = field(default_factory=dict)  # in place of scores that are no headline
+    between: dict[str, Bounds] = field(default_factory=dict)  # in place of scores that are no headline
     image: str | None = None  # how pictures were withheld
     looks: Looks | None = None
 
     def rows(self) -> Iterable[tuple[str, ...]]:
-        for metric, interval in self.scores.items():
-            if metric in self.between:
-                low, high = (f"{100 * end:.1f}" for end in self.between[metric])
-                yield self.task, metric, f"{low} to {high}", "the judge failed on too many answers for one number"
-            else:
-                yield interval.row(self.task, metric)
+        yield from _score_rows(self.task, self.scores, self.between)
         for key, parts in self.by.items():
             yield from (interval.row(f"  {key}: {value}", self.headline) for value, interval in parts.items())
         yield from (interval.row(f"  {name}", self.headline) for name, interval in self.variants.items())
@@ -157,10 +160,20 @@ class SuiteScores:
     repeats: int
     headline: str
     scores: dict[str, ScoreInterval]
+    between: dict[str, Bounds] = field(default_factory=dict)
 
     def rows(self) -> Iterable[tuple[str, ...]]:
-        yield from (interval.row(self.task, metric) for metric, interval in self.scores.items())
+        yield from _score_rows(self.task, self.scores, self.between)
         yield (f"  the mean of {', '.join(self.parts)}",)
+
+
+def _score_rows(
+    name: str, scores: Mapping[str, ScoreInterval], between: Mapping[str, Bounds]
+) -> Iterable[tuple[str, ...]]:
+    for metric, (low, high) in between.items():
+        ends = f"{100 * low:.1f} to {100 * high:.1f}"
+        yield name, metric, ends, "the judge failed on too many answers for one number"
+    yield from (interval.row(name, metric) for metric, interval in scores.items())
 
 
 @dataclass(frozen=True)
@@ -170,6 +183,9 @@ class ModelScores(Record):
     scores: tuple[TaskScores | SuiteScores, ...]
 
     def blocks(self) -> Iterable[Block]:
+        states: Counter[str] = sum((Counter(of.states) for of in self.scores if isinstance(of, TaskScores)), Counter())
+        if warning := judge_warning(states["judge failed"], states.total()):
+            yield warning
         yield Rows([row for scores in self.scores for row in scores.rows()], right=(2,), indent=0)
 
 
@@ -228,7 +244,8 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
     estimates = {metric: score(part) for metric, part in parts_of.items()}
     # What a metric leaves without a verdict on purpose is no failure of a judge.
     is_judged = store.lacks_judgement(key)
-    between = {metric: bounds(part.filled) for metric, part in parts_of.items()} if is_judged else {}
+    found = {metric: in_place_of(estimates[metric], [part]) for metric, part in parts_of.items()} if is_judged else {}
+    between = {metric: ends for metric, ends in found.items() if ends is not None}
     return TaskScores(
         task=task,
         title=info.title,
@@ -242,10 +259,10 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         thought_tokens=sum(sample.response.num_thought for sample in samples) / max(1, len(samples)),
         states=dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
         headline=headline,
-        scores={metric: ScoreInterval.of(estimate) for metric, estimate in estimates.items()},
-        between={metric: ends for metric, ends in between.items() if ends and not is_headline(estimates[metric], ends)},
+        scores={metric: ScoreInterval.of(of) for metric, of in estimates.items() if metric not in between},
+        between=between,
         by={by: {value: ScoreInterval.of(part) for value, part in parts.items()}}
-        if by and parts.keys() - {"none"}
+        if by and parts.keys() - {"none"} and headline not in between
         else {},
         variants={name: _variant(samples, num_repeats, name) for name in info.code.variants if name in details},
         judge=judge_summary(store, key),
@@ -299,10 +316,13 @@ def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> ScoreInt
 def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> SuiteScores:
     parts = {name: store.scores(keys[name]) for name in suite.tasks}
     num_repeats = min(map(_num_repeats, parts.values()))
-    estimate = suite_score([scored(name, answers, f"headline@{num_repeats}") for name, answers in parts.items()])
+    samples = [scored(name, answers, f"headline@{num_repeats}") for name, answers in parts.items()]
+    estimate, is_judged = suite_score(samples), any(map(store.lacks_judgement, keys.values()))
     metric = "acc@1" if num_repeats == 1 else f"mean@{num_repeats}"
-    scores = {metric: ScoreInterval.of(estimate)}
-    return SuiteScores(suite.name, suite.title, list(suite.tasks), num_repeats, metric, scores)
+    ends = in_place_of(estimate, samples) if is_judged else None
+    scores = {} if ends else {metric: ScoreInterval.of(estimate)}
+    between = {metric: ends} if ends else {}
+    return SuiteScores(suite.name, suite.title, list(suite.tasks), num_repeats, metric, scores, between)
 
 
 def _num_repeats(answers: ScoreArray) -> int:

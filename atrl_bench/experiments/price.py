@@ -35,6 +35,7 @@ from atrl_bench.experiments.plan import (
 )
 from atrl_bench.experiments.protocol import asked_in, licence_of
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.models.budget import money
 from atrl_bench.models.shape import model_shape
 from atrl_bench.plugins import paper_folders
 from atrl_bench.printable import Block, Command, Record, Rows, counted
@@ -42,6 +43,7 @@ from atrl_bench.results.store import Cell, Store
 from atrl_bench.training.recipe import Recipe, stages_of
 
 JUDGE_TOKENS = 350  # of a question to it: 200 of instructions, the question, the gold and the extracted answer
+JUDGE_REPLY_TOKENS = 3  # Correct or Incorrect; one that thinks first takes more
 HOURS_WITHOUT_ASKING = 1.0
 TOKENS_PER_ANSWER = 400  # as long as nothing is stored here that says how long answers are
 FINISHED = ("done", "not permitted here")  # states in which nothing is left to do
@@ -102,6 +104,7 @@ class Price(Record):
     notes: tuple[str, ...] = ()
     served: dict[str, str] = field(default_factory=dict)  # the commands that evaluate what only an endpoint has
     judge: str = ""
+    judge_prices: tuple[float, float] | None = None  # of a million tokens of questions, and of replies
     tables: tuple[tuple[str, dict[str, float]], ...] = ()  # what is left of each, and of none before it
     noun: str = "training"
 
@@ -124,6 +127,13 @@ class Price(Record):
         if self.judge in ("", NOBODY):
             return None
         return int(sum(cost.needs.counts["answers"] for cost in self.costs_left if cost.column))
+
+    @property
+    def judge_money(self) -> float | None:
+        """What those questions and their replies cost at the judge's prices; None where nobody said them."""
+        if self.judge_questions is None or self.judge_prices is None:
+            return None
+        return money(self.judge_questions * JUDGE_TOKENS, self.judge_questions * JUDGE_REPLY_TOKENS, self.judge_prices)
 
     @property
     def gpu_hours(self) -> float:
@@ -166,6 +176,7 @@ class Price(Record):
         document |= {name: getattr(self, name) for name in ("name", "next", "notes", "served", "judge")}
         document |= {
             "judge_questions": self.judge_questions,
+            "judge_money": self.judge_money,
             "downloads": list(map(asdict, self.downloads)),
             "left": self.left(),
         }
@@ -255,7 +266,8 @@ class Price(Record):
             asked = (
                 f"at most {questions:,} questions, a request each, of some {JUDGE_TOKENS} tokens: {tokens:,.2f} million"
             )
-            yield f"  {asked}. It is asked about what the rules do not prove right, and once about equal answers."
+            costs = "its prices are not known" if self.judge_money is None else f"{self.judge_money:,.2f} in money"
+            yield f"  {asked}; {costs}. Asked is what the rules do not prove right, and equal answers once."
         states = Counter(cost.state.partition(",")[0] for cost in self.cells)
         yield "Cells: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
 
@@ -314,6 +326,7 @@ def price_of(plan: Plan) -> Price:
         tuple(notes),
         {row.id: definition.evaluate_command(row, run_dir.options) for row in definition.rows if row.served},
         judge_name(run_dir.judge),
+        run_dir.judge.prices if run_dir.judge else None,
     )
 
 
@@ -465,8 +478,15 @@ def price_of_evaluation(model: str, tasks: Sequence[str], options: EvaluationOpt
     left = [cost.column for cost in cells if cost.state != "done"]
     models = [model] if left and options.endpoint is None else []
     downloads = missing_downloads(needs_of(models, (), left, run_dir), run_dir)
-    judge = judge_name(options.judge or run_dir.judge)
-    return Price(f"{model} on {', '.join(tasks)}", run_dir, tuple(cells), downloads=downloads, judge=judge)
+    judge = options.judge or run_dir.judge
+    return Price(
+        f"{model} on {', '.join(tasks)}",
+        run_dir,
+        tuple(cells),
+        downloads,
+        judge=judge_name(judge),
+        judge_prices=judge.prices if judge else None,
+    )
 
 
 def _is_done(model: str, task: Task, options: EvaluationOptions, run_dir: RunDir) -> bool:

@@ -11,6 +11,10 @@ MILLION = 1_000_000
 _counting = threading.Lock()
 
 
+def money(num_prompt_tokens: int, num_answer_tokens: int, prices: tuple[float, float]) -> float:
+    return (num_prompt_tokens * prices[0] + num_answer_tokens * prices[1]) / MILLION
+
+
 @dataclass
 class Budget:
     """Counts what the requests of one command took; those that are under way when it is spent are still answered."""
@@ -24,7 +28,7 @@ class Budget:
     def spent(self) -> float:
         if self.prices is None:
             return self.num_prompt_tokens + self.num_answer_tokens
-        return (self.num_prompt_tokens * self.prices[0] + self.num_answer_tokens * self.prices[1]) / MILLION
+        return money(self.num_prompt_tokens, self.num_answer_tokens, self.prices)
 
     @property
     def text(self) -> str:

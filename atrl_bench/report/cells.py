@@ -129,7 +129,8 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
         said = f"between {low} and {high}: the judge failed on {counted.counts.judge_failed} answers"
         if not is_headline(estimate, between):
             del measured.scores[at], measured.all_repeats[at]
-            return replace(counted, state="failed", reason=f"{said}.", command=_command(source, row, column))
+            command = _command(source, row, column)
+            return replace(counted, state="failed", reason=f"{said}.", command=command, between=between)
         counted = replace(counted, provenance=(*counted.provenance, ("score", said)))
     failure = next((cell.reason for cell in stored if cell.state == "failed"), "")
     num_seeds = len(source.seeds) if row.recipe else 1

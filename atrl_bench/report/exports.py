@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
@@ -25,11 +25,10 @@ from atrl_bench.digests import canonical_json
 from atrl_bench.errors import MissingDataError
 from atrl_bench.escape import spreadsheet
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.report.frame import frame, headline, places_of_cells
+from atrl_bench.report.frame import frame, headline_metric, places_of_cells, score_or_bounds
 from atrl_bench.report.model_card import write_cards
 from atrl_bench.results.files import replaced, write_atomically, writing
 from atrl_bench.results.records import Sample, Verdict
-from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.store import Cell, Store
 from atrl_bench.version import __version__
 
@@ -145,7 +144,7 @@ def _write_inspect_logs(store: Store, target: Path) -> list[Path]:
         name = re.sub(r"[^A-Za-z0-9]+", "-", str(cell.spec["task"]))
         path = target / "inspect" / f"{NO_DATE[:10]}T00-00-00-00-00_{name}_{cell.key[:22]}.json"
         with writing(path):
-            write_atomically(path, json.dumps(log_of(cell, store.samples(cell.key)), ensure_ascii=True).encode())
+            write_atomically(path, json.dumps(log_of(store, cell), ensure_ascii=True).encode())
         paths.append(path)
     if not paths:
         raise MissingDataError(
@@ -154,11 +153,15 @@ def _write_inspect_logs(store: Store, target: Path) -> list[Path]:
     return paths
 
 
-def log_of(cell: Cell, samples: Sequence[Sample]) -> dict[str, Any]:
+def log_of(store: Store, cell: Cell) -> dict[str, Any]:
+    samples = store.samples(cell.key)
     spec, model, decoding = cell.spec, str(cell.spec["model_name"]), cell.spec["decoding"]
-    task, metric, estimate = headline(cell, ScoreArray.of(samples))
+    task, metric = headline_metric(cell)
+    estimate, between = score_or_bounds(store, cell, metric)
     problems = list(dict.fromkeys(sample.problem.problem_id for sample in samples))
     figures = {metric: estimate.mean, "stderr": estimate.stderr}
+    if between is not None:  # the judge failed on too many answers for one number
+        figures = {f"{metric}, lowest": between[0], f"{metric}, highest": between[1]}
     metrics = {name: {"name": name, "value": value} for name, value in figures.items() if not math.isnan(value)}
     scorer = {"name": SCORER, "scorer": SCORER, "params": {}, "metrics": metrics}
     judged = [sample for sample in samples if sample.score is not None]

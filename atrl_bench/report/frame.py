@@ -7,6 +7,7 @@ It is made here and not beside the store: which row of which table an answer cou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,8 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import credit_name
 from atrl_bench.report.rendered import rendered_tables
-from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics.means import Estimate
-from atrl_bench.results.statistics.metrics import score
+from atrl_bench.results.statistics.metrics import Bounds, in_place_of, score
 from atrl_bench.results.store import Cell, Store
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
     """The finished scores of every table that was rendered in a run folder, and of what stands in none, in percent.
 
     `seed` is the training seed, missing for a model that was not trained here; a suite has a line for each of its
-    tasks. A training that two tables share stands under both. `metric` is the table's: `headline@1` is the number that
+    tasks. A training that two tables share stands under both. `value` is missing where a judge failed on too many
+    answers for one number. `metric` is the table's: `headline@1` is the number that
     the benchmark is quoted by. `model` is what the evaluation was given, `profile` gave the sizes,
     of which the sampling stands beside it as it was; `template` and `system` are the texts of a prompt that was chosen.
     """
@@ -54,7 +55,7 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
         placed = {place.cell.key for place in places}
         for cell in store.cells(state="done"):
             if cell.key not in placed:
-                _, metric, _ = headline(cell, store.scores(cell.key))
+                _, metric = headline_metric(cell)
                 lines.append({"label": cell.spec["model_name"]} | _measured(store, cell, metric))
     return pd.DataFrame(lines, columns=list(COLUMNS)).astype({"seed": "Int64", "top_k": "Int64"})
 
@@ -108,7 +109,7 @@ def _run_dir(root: Path) -> RunDir:
 
 def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
     task = str(cell.spec["task"])
-    estimate = score(scored(task, store.scores(cell.key), metric))
+    estimate, between = score_or_bounds(store, cell, metric)
     decoding, prompt = cell.spec["decoding"], cell.spec.get("prompt") or {}
     return {
         "model": cell.spec["model_name"],
@@ -124,15 +125,21 @@ def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
         "grader": cell.spec.get("grader"),
         "task": task,
         "metric": metric,
-        "value": 100 * estimate.mean,
-        "standard_error": 100 * estimate.stderr,
+        "value": math.nan if between else 100 * estimate.mean,
+        "standard_error": math.nan if between else 100 * estimate.stderr,
         "mean_tokens": cell.num_tokens / cell.num_responses,
         "mean_thought_tokens": cell.num_thought / cell.num_responses,
     }
 
 
-def headline(cell: Cell, answers: ScoreArray) -> tuple[Task, str, Estimate]:
-    """A finished cell's task, the metric that the task is quoted by, and that number."""
+def headline_metric(cell: Cell) -> tuple[Task, str]:
+    """A finished cell's task, and the metric that the task is quoted by."""
     task = find_task(str(cell.spec["task"]))
-    metric = task.headline(int(cell.spec["decoding"]["repeats"]))
-    return task, metric, score(scored(task.name, answers, metric))
+    return task, task.headline(int(cell.spec["decoding"]["repeats"]))
+
+
+def score_or_bounds(store: Store, cell: Cell, metric: str) -> tuple[Estimate, Bounds | None]:
+    """A finished cell's number, and what stands in its place where a judge failed on too many answers."""
+    part = scored(str(cell.spec["task"]), store.scores(cell.key), metric)
+    estimate = score(part)
+    return estimate, in_place_of(estimate, [part]) if store.lacks_judgement(cell.key) else None

@@ -78,6 +78,8 @@ def latex_environment() -> Any:
 
 
 def _notes(table: Table) -> Iterable[tuple[str, str]]:
+    if table.judge_warning:
+        yield "", table.judge_warning
     yield from _short(table.footnotes)
     for sentence in table.headroom:
         yield "", sentence

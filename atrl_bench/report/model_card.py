@@ -20,7 +20,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.checkpoint_store import upload_model
 from atrl_bench.models.local import find_model
 from atrl_bench.printable import Record
-from atrl_bench.report.frame import CellPlace, headline, places_of_cells
+from atrl_bench.report.frame import CellPlace, headline_metric, places_of_cells, score_or_bounds
 from atrl_bench.report.page import environment
 from atrl_bench.results import numbers
 from atrl_bench.results.files import write_texts, writing
@@ -73,11 +73,15 @@ def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace]
 
 
 def _result(store: Store, cell: Cell) -> str:
-    task, metric, estimate = headline(cell, store.scores(cell.key))
+    task, metric = headline_metric(cell)
+    estimate, between = score_or_bounds(store, cell, metric)
     judge = (cell.spec.get("judge") or {}).get("model", "rules alone")
     cut = f" of the first {cell.spec['limit']}" if cell.spec.get("limit") else ""
     where = f"{task.title} ({cell.spec['split']}{cut}) | {metric}"
-    value = f"{numbers.percent(estimate.mean, 1)} | {numbers.interval(estimate)} | {estimate.num_problems:,}"
+    score, interval = numbers.percent(estimate.mean, 1), numbers.interval(estimate)
+    if between is not None:
+        score, interval = "none: the judge failed", f"{100 * between[0]:.1f} to {100 * between[1]:.1f}"
+    value = f"{score} | {interval} | {estimate.num_problems:,}"
     return f"| {where} | {value} | {judge} |"
 
 

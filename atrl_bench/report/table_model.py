@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Literal
 
 from atrl_bench.results.statistics.means import Difference, Estimate, Number, SeedSpread
+from atrl_bench.results.statistics.metrics import Bounds, judge_warning
 
 # measured: every problem of every seed; partial: some of them; the others say why in `reason`
 CellState = Literal["measured", "partial", "missing", "failed", "not measured"]
@@ -60,10 +61,13 @@ class TableCell:
     skipped: tuple[tuple[str, str], ...] = ()
     provenance: tuple[tuple[str, str], ...] = ()
     is_asked: bool = True  # false where the column is none of the row's group
+    between: Bounds | None = None  # in place of a score, where the judge failed on too many answers
 
     @property
     def in_place(self) -> str:
         """What stands where there is no number."""
+        if self.between is not None:
+            return f"{100 * self.between[0]:.1f} to {100 * self.between[1]:.1f}"
         if not self.is_asked:
             return "–"
         return "not run" if self.state == "missing" else self.state
@@ -312,13 +316,7 @@ class Table:
         """What a page says first where its judge gave too many answers no verdict; nothing elsewhere."""
         num_scored = len(self.columns) - self.has_average
         counts = [cell.counts for row in self.rows for cell in row.cells[:num_scored]]
-        failed, asked = sum(of.judge_failed for of in counts), sum(of.samples for of in counts)
-        if failed <= MAX_JUDGE_FAILURES * asked:
-            return ""
-        return (
-            f"The judge failed on {failed:,} of {asked:,} answers ({100 * failed / asked:.1f} %). "
-            "Where that could move a score by more than its error bar, its cell has two bounds and no number."
-        )
+        return judge_warning(sum(of.judge_failed for of in counts), sum(of.samples for of in counts))
 
     @property
     def warning(self) -> str:
@@ -333,7 +331,6 @@ class Table:
         )
 
 
-MAX_JUDGE_FAILURES = 0.01  # of all answers; beyond it a page begins with them
 SIGNIFICANCE = 0.05  # false discovery rate of a page
 
 

@@ -70,11 +70,12 @@ def _measured_records(table: Table) -> Iterator[dict[str, Any]]:
 
 def _cell_record(cell: TableCell) -> dict[str, Any]:
     record: dict[str, Any] = {}
+    if (ends := cell.estimate.interval() if cell.estimate is not None else cell.between) is not None:
+        record |= {"low": _number(ends[0]), "high": _number(ends[1]), "expected": cell.num_expected}
+        record |= asdict(cell.counts)
     if cell.estimate is not None:
-        low, high = cell.estimate.interval()
         record |= {"score": _number(cell.estimate.mean), "stderr": _number(cell.estimate.stderr)}
-        record |= {"low": _number(low), "high": _number(high), "problems": cell.estimate.num_problems}
-        record |= {"expected": cell.num_expected, "groups": cell.estimate.num_groups, **asdict(cell.counts)}
+        record |= {"problems": cell.estimate.num_problems, "groups": cell.estimate.num_groups}
     if cell.difference is not None:
         estimate = cell.difference.estimate
         record |= {"difference": _number(estimate.mean), "difference_stderr": _number(estimate.stderr)}
@@ -111,6 +112,7 @@ def render_json(table: Table) -> str:
     A published number has the digits that were printed, 63.80, so that `table_from_json` gives the same table again.
     """
     document = asdict(table) | {"against_paper": [asdict(verdict) for verdict in against_paper(table)]}
+    document |= {"judge_warning": table.judge_warning} if table.judge_warning else {}
     text = json.dumps(plain(document), indent=1, sort_keys=True, allow_nan=False, default=_as_printed)
     return _PRINTED.sub(r"\1", text) + "\n"
 

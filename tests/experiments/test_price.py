@@ -1,5 +1,7 @@
 """What several rows need is priced once."""
 
+import pytest
+
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.price import price_of, price_of_evaluation
@@ -26,4 +28,9 @@ def test_a_judge_is_priced_by_the_questions_that_it_may_be_asked(tmp_path):
     answers = sum(int(cost.needs.counts["answers"]) for cost in price.cells)
     assert price.judge_questions == answers > 0
     assert f"at most {answers:,} questions" in str(list(price.blocks()))
+    assert "its prices are not known" in str(list(price.blocks()))
+    priced = EvaluationOptions(judge=JudgeConfig("http://127.0.0.1:9", "a-judge", prices=(1000.0, 100_000.0)))
+    costing = price_of_evaluation("mini", ["geoqa_test"], priced, run_dir)
+    assert costing.judge_money == pytest.approx(answers * (0.35 + 0.3))  # 350 tokens asked, 3 in a reply
+    assert f"{costing.judge_money:,.2f} in money" in str(list(costing.blocks()))
     assert price_of_evaluation("mini", ["geoqa_test"], EvaluationOptions(), run_dir).judge_questions is None

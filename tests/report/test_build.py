@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -15,7 +18,9 @@ from atrl_bench.experiments.definition import load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.report.html import render_html
-from atrl_bench.report.text import render_markdown, terminal_text
+from atrl_bench.report.latex import render_latex
+from atrl_bench.report.rendered import table_from_json
+from atrl_bench.report.text import render_csv, render_json, render_markdown, terminal_text
 from atrl_bench.results.records import Gold, Problem
 from atrl_bench.results.statistics.means import SeedSpread
 from atrl_bench.results.store import Store
@@ -60,6 +65,21 @@ def test_a_page_begins_with_a_judge_that_failed_on_more_than_one_answer_in_a_hun
     assert re.search(r"<main>\s*<p[^>]*>" + re.escape(said), render_html(table))
     assert re.match(r"# .*\n+\*\*The judge failed on 2 of 100 answers", render_markdown(table))
     assert terminal_text(table).plain.split("\n\n")[1].startswith(said)
+
+
+def test_a_judge_that_failed_on_a_fifth_has_bounds_and_no_score_in_any_format(small):
+    table = small({"zero_shot": "+" * 40 + "-" * 40 + "j" * 20})  # 50 % of those with a verdict: of all 40 to 60 %
+    row = next(csv.DictReader(io.StringIO(render_csv(table))))
+    assert (row["score"], row["low"], row["high"], row["judge_failed"]) == ("", "40.0", "60.0", "20")
+    document = json.loads(render_json(table))
+    assert document["judge_warning"].startswith("The judge failed on 20 of 100 answers (20.0 %).")
+    assert [(cell["estimate"], cell["between"]) for cell in document["rows"][0]["cells"][:1]] == [(None, [0.4, 0.6])]
+    assert table_from_json(render_json(table)) == table
+    texts = [render_html(table), render_markdown(table), render_latex(table)[""], terminal_text(table).plain]
+    for text in texts:
+        assert "The judge failed on 20 of 100 answers" in text
+        assert "40.0 to 60.0" in text
+        assert "50.0" not in text
 
 
 def test_differences_are_paired_with_the_baseline_and_tested_exactly(small):

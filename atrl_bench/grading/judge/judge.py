@@ -39,6 +39,7 @@ class JudgeConfig(EndpointConfig):
     scope: Scope = "all"  # `open` leaves an option letter to the rules, which read it as well as anybody
     strict: bool = True  # a judge that fails on its calibration set decides nothing
     criteria: str | None = None  # the user's own words on what is equal; None: ours
+    prices: tuple[float, float] | None = None  # of a million tokens of questions, and of replies
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -139,7 +139,11 @@ def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESA
     return score_of(bootstrap([_part(part) for part in parts], num_resamples, seed))
 
 
-def bounds(filled: Callable[[float], Sequence[ScoredSamples]]) -> tuple[float, float] | None:
+MAX_JUDGE_FAILURES = 0.01  # of all answers; beyond it a page begins with them
+Bounds = tuple[float, float]
+
+
+def bounds(filled: Callable[[float], Sequence[ScoredSamples]]) -> Bounds | None:
     """The number with each answer that the judge failed on wrong, and with each right; None where it failed on none.
 
     `filled` gives the answers with a score in place of those failures.
@@ -148,10 +152,26 @@ def bounds(filled: Callable[[float], Sequence[ScoredSamples]]) -> tuple[float, f
     return (low, high) if low < high else None
 
 
-def is_headline(estimate: Estimate, between: tuple[float, float] | None) -> bool:
-    """Whether the answers without a verdict leave the number as sure as its error bar says."""
+def judge_warning(failed: int, asked: int) -> str:
+    """What is said first where a judge gave too many answers no verdict; nothing elsewhere."""
+    if failed <= MAX_JUDGE_FAILURES * asked:
+        return ""
+    return (
+        f"The judge failed on {failed:,} of {asked:,} answers ({100 * failed / asked:.1f} %). "
+        "Where that could move a score by more than its error bar, it has two bounds and no number."
+    )
+
+
+def is_headline(estimate: Estimate, between: Bounds | None) -> bool:
+    """Whether the answers without a verdict leave the number as sure as its error bar, its ±, says."""
     low, high = estimate.interval()
-    return between is None or not between[1] - between[0] > high - low
+    return between is None or not between[1] - between[0] > (high - low) / 2
+
+
+def in_place_of(estimate: Estimate, parts: Sequence[ScoredSamples]) -> Bounds | None:
+    """Between what a number lies that the judge failed on too many answers for; None where it stands."""
+    between = bounds(lambda score: [filled for part in parts for filled in part.filled(score)])
+    return None if is_headline(estimate, between) else between
 
 
 def suite_difference(
