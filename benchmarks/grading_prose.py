@@ -2,9 +2,8 @@
 
     python benchmarks/grading_prose.py [--show]
 
-Prints rates with their 95 % intervals (Wilson's) and milliseconds an answer, for the corpus that the rules were written
-with and for each batch that was labelled afterwards; then our grader's mistakes by cause. Nothing of either is held out
-any more. math-verify is made for mathematics and is given no options; lmms-eval's scorer draws an option at random
+Prints rates with their 95 % intervals (Wilson's) and milliseconds an answer, for each source of the labelled answers
+(`tests/grading/corpus`); then our grader's mistakes by cause, of the answers that may be read. math-verify is made for mathematics and is given no options; lmms-eval's scorer draws an option at random
 where it reads none, and the draws are seeded.
 """
 
@@ -25,8 +24,7 @@ from scipy.stats import binomtest
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold, Verdict
 
-CORPUS = Path(__file__).parents[1] / "tests/grading/corpus/prose.jsonl"
-HELD_OUT = CORPUS.with_name("prose_held_out.jsonl")
+CORPUS = Path(__file__).parents[1] / "tests/grading/corpus"
 CAUSES = (
     *("boxed, the control", "option named by its text", "option named by its letter", "number in a sentence", "ratio"),
     *("refusal or cut off", "long text of an option", "echoed list of options", "A: as a prefix", "Chinese", "unit"),
@@ -35,10 +33,8 @@ CAUSES = (
 Row = dict[str, Any]
 
 
-def read_corpus() -> list[Row]:
-    """Return the labelled answers: those of the corpus by cause, the others by the batch they were written in."""
-    rows = [json.loads(line) for path in (CORPUS, HELD_OUT) for line in path.read_text("utf-8").splitlines()]
-    return [{**row, "cause": row.get("cause", f"batch {row.get('batch')}")} for row in rows]
+def read_rows(part: str) -> list[Row]:
+    return [json.loads(line) for line in (CORPUS / f"{part}.jsonl").read_text("utf-8").splitlines()]
 
 
 def grade_corpus(rows: list[Row]) -> list[Verdict]:
@@ -87,9 +83,8 @@ def compare(rows: list[Row]) -> None:
         "math-verify": of_math_verify,
         "lmms-eval, MMMU": of_lmms_eval,
     }
-    parts = {"corpus": [row for row in rows if row["cause"] in range(len(CAUSES))]}
-    batches = sorted({row["cause"] for row in rows if isinstance(row["cause"], str)})
-    parts |= {batch: [row for row in rows if row["cause"] == batch] for batch in batches}
+    sources = sorted({row["source"] for row in rows})
+    parts = {source: [row for row in rows if row["source"] == source] for source in sources}
     for grade in graders.values():
         grade(rows[:1])  # imports are in no time below
     for part, some in parts.items():
@@ -110,12 +105,13 @@ def mistakes(rows: list[Row], *, show: bool) -> None:
         is_correct = verdict.state == "correct"
         label = "right" if row["label"] == "right" else "wrong"
         read = row["label"] == "unparseable" and verdict.state != "unparseable"
-        counts[row["cause"], label] += 1
-        counts[row["cause"], label + "!"] += is_correct != (label == "right")
-        counts[row["cause"], "none"] += row["label"] == "unparseable"
-        counts[row["cause"], "none!"] += read
+        cause = row.get("cause", row["source"])
+        counts[cause, label] += 1
+        counts[cause, label + "!"] += is_correct != (label == "right")
+        counts[cause, "none"] += row["label"] == "unparseable"
+        counts[cause, "none!"] += read
         if show and (is_correct != (label == "right") or read):
-            print(row["cause"], row["label"], repr(row["response"]), row["gold"], row["choices"], verdict)
+            print(cause, row["label"], repr(row["response"]), row["gold"], row["choices"], verdict)
     print(f"\n{'atrl-bench':32}{'right, refused':>16}{'wrong, accepted':>18}{'no answer, read':>18}")
     for cause, name in enumerate(CAUSES):
         cells = (f"{counts[cause, x + '!']} of {counts[cause, x]}" for x in ("right", "wrong", "none"))
@@ -127,8 +123,8 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="list our mistakes")
     options = parser.parse_args()
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it logs each answer that it cannot read
-    rows = read_corpus()
-    compare(rows)
+    rows = read_rows("read")
+    compare([*rows, *read_rows("sealed")])
     mistakes(rows, show=options.show)
 
 
