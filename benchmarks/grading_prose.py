@@ -3,8 +3,9 @@
     python benchmarks/grading_prose.py [--show]
 
 Prints rates with their 95 % intervals (Wilson's) and milliseconds an answer, for each source of the labelled answers
-(`tests/grading/corpus`); then our grader's mistakes by cause, of the answers that may be read. math-verify is made for mathematics and is given no options; lmms-eval's scorer draws an option at random
-where it reads none, and the draws are seeded.
+(`tests/grading/corpus`); then our grader's mistakes by cause, of the answers that may be read. math-verify is made for
+mathematics and is given no options; lmms-eval's scorer draws an option at random where it reads none, and the draws
+are seeded.
 """
 
 from __future__ import annotations

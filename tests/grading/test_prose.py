@@ -3,8 +3,8 @@
 import json
 import time
 
-import pytest
 import grading_rates as rates
+import pytest
 
 from atrl_bench.grading.answer_parser import parse
 from atrl_bench.grading.comparison import PendingCheck
