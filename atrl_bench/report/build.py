@@ -6,22 +6,35 @@ And its grids: what the training runs say of their credit and of themselves, and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, rate_text, runs_by_rate
+from atrl_bench.grading.answer_parser import Quantity
+from atrl_bench.grading.comparison import parse_gold
 from atrl_bench.models.bases import list_bases
 from atrl_bench.papers.scores import NOTHING_PRINTED, PrintedScores
 from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
-from atrl_bench.report.cells import CellAt, TableSource, mean, read_cells, sum_counts
+from atrl_bench.report.cells import CellAt, MeasuredCells, TableSource, mean, read_cells, sum_counts
 from atrl_bench.report.differences import Differences, comparisons, with_best, with_differences
 from atrl_bench.report.looking import looks
 from atrl_bench.report.page import TEMPLATES, lines_of
 from atrl_bench.report.paper import published_claims, published_rows
-from atrl_bench.report.table_model import SIGNIFICANCE, Column, Footnotes, Grid, GridCell, Row, Table, TableCell
+from atrl_bench.report.table_model import (
+    ROUNDING,
+    SIGNIFICANCE,
+    Column,
+    Footnotes,
+    Grid,
+    GridCell,
+    Row,
+    Table,
+    TableCell,
+)
+from atrl_bench.results.records import Gold
 from atrl_bench.results.store import Run, Store
 from atrl_bench.settings import Settings, read_settings
 from atrl_bench.training.recipe import Recipe
@@ -72,7 +85,7 @@ def build_table(
         published=published_rows(published, printed, published_footnotes),
         comparisons=tuple(comparisons(source, measured, published_claims(published, printed.scores))),
         grids=(*of_looking, *training_grids(definition.rows, runs)),
-        notes=(*_notes(source, cells, tied), *notes),
+        notes=(*_notes(source, cells, tied), *_rounding(source, measured), *notes),
         footnotes=footnotes.all(),
         published_footnotes=published_footnotes.all(),
         has_average=definition.average,
@@ -168,6 +181,28 @@ def _notes(source: TableSource, cells: Mapping[CellAt, TableCell], tied: Sequenc
         tied=list(dict.fromkeys(map(definition.column_label, tied))),
         all_tied=set(tied) == set(source.all_columns),
     )
+
+
+def _rounding(source: TableSource, measured: MeasuredCells) -> Iterator[str]:
+    """How exact a number has to be, where a gold answer is one: by the rule, and by what a question allows."""
+    golds_of: dict[str, list[Gold]] = {}
+    for (_, column), scores in measured.scores.items():
+        golds = (problem.gold for part in scores.parts for problem in part.problems)
+        golds_of.setdefault(column, [gold for gold in golds if gold.metric == "equal" and not gold.choices])
+    if not any(isinstance(parse_gold(gold).value, Quantity) for golds in golds_of.values() for gold in golds):
+        return
+    rounded = [column for column, golds in golds_of.items() if any(gold.precision is not None for gold in golds)]
+    tolerances = {column: max((gold.tolerance for gold in golds), default=0.0) for column, golds in golds_of.items()}
+    label = source.definition.column_label
+    parts = [ROUNDING]
+    if rounded:
+        parts.append(f"On {' and '.join(map(label, rounded))} both are rounded to the decimal places of the question.")
+    parts += [
+        f"On {label(column)} a number may be off by what its question allows, at most {100 * most:.3g} %."
+        for column, most in tolerances.items()
+        if most
+    ]
+    yield " ".join(parts)
 
 
 def _replaced_models(definition: TableDefinition) -> list[str]:

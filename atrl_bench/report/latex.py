@@ -17,7 +17,7 @@ from atrl_bench.report.differences import answer_of, contrasts
 from atrl_bench.report.html import by_group, spans
 from atrl_bench.report.page import environment
 from atrl_bench.report.paper import against_paper
-from atrl_bench.report.table_model import Footnote, Table
+from atrl_bench.report.table_model import ROUNDING, Footnote, Table
 
 MOST_COLUMNS = 10  # a table with more is printed with its rows as columns, as the paper does
 MOST_NARROW = 2  # columns of a table that has room in one column of a paper with two
@@ -85,6 +85,7 @@ def _notes(table: Table) -> Iterable[tuple[str, str]]:
         yield "", sentence
     about = "± is half of the 95 % interval over problems; small lines are points against "
     yield "", f"{about}{table.baseline}, * clear after the correction for the number of comparisons."
+    yield from (("", note) for note in table.notes if note.startswith(ROUNDING))
     seeds = len(table.seeds)
     if any(row.recipe for row in table.rows):
         one_seed = "One training seed: seed variance not measured."

@@ -331,6 +331,10 @@ class Table:
         )
 
 
+ROUNDING = (  # how a page's note on numbers begins; a float has it, too
+    "A number is right where it equals the gold answer, or rounds to a gold with at least two decimal places; four "
+    "right decimal places stand for an exact gold."
+)
 SIGNIFICANCE = 0.05  # false discovery rate of a page
 
 

@@ -67,6 +67,28 @@ def test_a_page_begins_with_a_judge_that_failed_on_more_than_one_answer_in_a_hun
     assert terminal_text(table).plain.split("\n\n")[1].startswith(said)
 
 
+def test_a_note_says_how_exact_a_number_has_to_be_in_general_and_where_questions_say_it(store):
+    golds = [Gold("3.14"), Gold("2.5", precision=1), Gold("7", tolerance=0.05), Gold("8", tolerance=0.01)]
+
+    def notes(golds):
+        definition = load_table("main_7b").select(rows=["zero_shot"], columns=["mathvista_testmini"])
+        problems = [Problem(f"p{i}", f"p{i}", "?", gold) for i, gold in enumerate(golds)]
+        spec = {"decoding": {"repeats": 1}, "judge": None, "golds": str(golds)}
+        keys = {("zero_shot", "mathvista_testmini"): [fill_cell(store, spec, "+" * len(golds), problems=problems)]}
+        table = build_table(definition, store, profile=load_profile("mini"), cell_keys=keys, runs={})
+        return [note for note in table.notes if note.startswith("A number is right where")], render_latex(table)[""]
+
+    (said,), latex = notes(golds)
+    assert said.endswith(
+        "On MathVista both are rounded to the decimal places of the question. "
+        "On MathVista a number may be off by what its question allows, at most 5 %."
+    )
+    assert "A number is right where" in latex
+    (plain,), _ = notes(golds[:1])
+    assert plain.endswith("four right decimal places stand for an exact gold.")
+    assert notes([Gold("B", ("1", "2"), "choice")])[0] == []
+
+
 def test_a_judge_that_failed_on_a_fifth_has_bounds_and_no_score_in_any_format(small):
     table = small({"zero_shot": "+" * 40 + "-" * 40 + "j" * 20})  # 50 % of those with a verdict: of all 40 to 60 %
     row = next(csv.DictReader(io.StringIO(render_csv(table))))
