@@ -14,7 +14,7 @@ from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.mega.literals import read_literal
 from atrl_bench.grading.scorers.mega.scoring import BY_CONTEXT, BY_REFERENCE
-from atrl_bench.mini.benchmarks.mega import SYNTHETIC_BENCHMARKS
+from atrl_bench.mini.benchmarks.mega import FORMAT, SYNTHETIC_BENCHMARKS
 from atrl_bench.results.records import Gold, Problem
 
 NAMES = {"mega_bench_core": SYNTHETIC_BENCHMARKS[0], "mega_bench_core_si": SYNTHETIC_BENCHMARKS[1]}
@@ -57,9 +57,13 @@ def test_the_answer_in_a_box_counts_as_well_as_the_task_s_own_form(rows, task) -
     assert {verdict.state for verdict in verdicts} == {"correct"}
 
 
-def test_the_synthetic_benchmark_has_a_row_for_every_metric_that_needs_nothing_else(rows) -> None:
-    named = {metric for row in rows for metric in read_literal(row["metric_info"])["field_score_function"].values()}
-    assert named == {*BY_REFERENCE, *BY_CONTEXT} - {"program_judge"}
+def test_the_synthetic_benchmark_has_answers_of_every_form_and_metrics_with_and_without_a_context(rows) -> None:
+    rules = [read_literal(row["metric_info"]) for row in rows]
+    named = {metric for rule in rules for metric in rule["field_score_function"].values()}
+    assert named & BY_CONTEXT.keys() == BY_CONTEXT.keys() - {"program_judge"}
+    assert named <= {*BY_CONTEXT, *BY_REFERENCE}
+    assert {rule["response_parse_function"] for rule in rules} == set(FORMAT)
+    assert {rule["aggregation"]["function"] for rule in rules} == {"mean", "min"}
 
 
 @pytest.mark.parametrize("name", NAMES)
