@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
@@ -44,3 +47,30 @@ def changed_on_disk(store: Store, statement: str) -> list[tuple[Any, ...]]:
     """Execute a statement past the store, as another program would; return its rows."""
     with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
         return connection.execute(statement).fetchall()
+
+
+SPEC = {"kind": "evaluation", "task": "geoqa_test", "run_seed": 0}
+WRITER = """
+import sys
+from pathlib import Path
+from atrl_bench.results.shared_store import SharedStore
+from atrl_bench.results.records import Gold, Problem, Response
+path, worker, count, spec = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), eval(sys.argv[4])
+with SharedStore(Path(path)) as store:
+    key = store.add_cell(spec)
+    store.add_problems(key, [Problem("p0", "p0", "?", Gold("1"))])
+    print("open", flush=True)
+    for i in range(count):
+        repeats = range(10**6 * worker + 4 * i, 10**6 * worker + 4 * i + 4)
+        store.add_responses(key, [Response("p0", repeat, "h", "text " * 50, 1, 0.1, False) for repeat in repeats])
+        print(i, flush=True)
+"""
+
+
+def start_writer(path: Path, worker: int, count: int) -> subprocess.Popen[str]:
+    """A process that stores so many batches of four answers to SPEC, from repeat 1,000,000 times `worker` on.
+
+    It says "open", then each batch's number once that is stored.
+    """
+    command = [sys.executable, "-c", WRITER, str(path), str(worker), str(count), repr(SPEC)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1])

@@ -137,15 +137,6 @@ def test_the_tables_of_the_paper_and_its_ablations_are_told_apart():
     assert len(list_ablations()) == 6 + sum(load_table(name).kind == "ablation" for name in OWN)
 
 
-def test_rows_without_a_recipe_are_a_base_model_or_one_that_is_served():
-    table = load_table("main_7b")
-    assert [row.id for row in table.rows if not row.recipe] == ["zero_shot"]
-    others = load_table("scale_32b")
-    served = [row.id for row in others.rows if row.served]
-    assert served == ["llama_4_scout", "claude_35_sonnet", "gemini_20_flash", "gpt_4o"]
-    assert [row.id for row in others.rows if not row.recipe and row.id not in served] == ["instruct", "instruct_72b"]
-
-
 def test_a_served_row_of_a_video_table_is_asked_once_for_each_number_of_frames():
     table = load_table("video")
     row = table.rows[0].model_copy(update={"served": "vlm"})

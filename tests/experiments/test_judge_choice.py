@@ -234,20 +234,3 @@ def test_a_table_is_judged_by_the_folders_judge_and_goes_back_to_the_rules_witho
     again = table()
     assert again.num_done_now == 0
     assert score(again) == score(by_rules)
-
-
-@pytest.mark.slow
-def test_a_judge_that_went_away_fails_the_rows_and_costs_no_answer(serve, fit, tmp_path, mini_world):
-    selection = {"rows": ["zero_shot"], "columns": ["geoqa_test"]}
-
-    def table():
-        return run_table(plan_table("main_7b", run_dir(tmp_path, mini_world), **selection), Machine(), quiet=True)
-
-    table()
-    server = serve(answer=fit(generous))
-    judge_choice.choose_judge(run_dir(tmp_path), server.config(num_attempts=2, first_wait=0.01))
-    server.stop()
-    gone = table()
-    assert list(gone.failures) == ["zero_shot"]
-    judge_choice.drop_judge(run_dir(tmp_path))
-    assert table().num_done_now == 0

@@ -8,7 +8,7 @@ from atrl_bench.cli.printing import text_of
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.engines.local import DeadWorkerError, Demand, exit_reason
-from atrl_bench.errors import MissingDataError, UnknownNameError
+from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments import jobs, run
 from atrl_bench.experiments.cost import gpus_of
@@ -54,11 +54,6 @@ def test_the_base_model_is_evaluated_once_and_every_recipe_trained_once_a_seed(t
     assert names == ["zero_shot", "grpo seed 0", "grpo_atrl seed 0", "grpo seed 1", "grpo_atrl seed 1"]
 
 
-def test_rows_that_cannot_be_measured_have_no_job(tmp_path, mini_world):
-    planned = plan_table("scale_32b", RunDir.at(tmp_path, PAPER, mini_world), rows=["instruct", "gpt_4o"])
-    assert [job.name for job in planned.jobs] == ["instruct"]
-
-
 def test_credit_seed_and_profile_each_change_the_key_of_a_training(tmp_path, mini_world):
     base = plan(tmp_path, mini_world, rows=["grpo"]).jobs[0].run_key
     others = {
@@ -86,13 +81,6 @@ def test_only_cells_whose_checkpoint_exists_have_a_key(tmp_path, mini_world):
     planned = plan(tmp_path, mini_world)
     with planned.run_dir.open_store() as store:
         assert {row for row, _ in cell_keys(planned, store)} == {"zero_shot"}
-
-
-def test_an_unknown_row_or_column_names_the_nearest(tmp_path, mini_world):
-    with pytest.raises(UnknownNameError, match="grpo"):
-        plan(tmp_path, mini_world, rows=["grppo"])
-    with pytest.raises(UnknownNameError, match="geoqa_test"):
-        plan(tmp_path, mini_world, columns=["geoqa"])
 
 
 def test_a_data_folder_that_is_not_there_is_an_error_before_anything_runs(tmp_path):
@@ -248,14 +236,6 @@ def test_only_the_rows_asked_for_are_carried_out(tmp_path, mini_world, counted):
     labels = [job.row.label for job in planned.jobs if job.name in counted]
     assert labels == ["Zero-shot", "GRPO (Uniform weighting)", "Hard truncation (top 35%)"]
     assert read_settings(tmp_path).points == {"hard_truncation": (("kept_fraction=0.35",),)}
-
-
-def test_a_table_says_how_often_its_rows_are_trained_unless_the_command_does(tmp_path, mini_world):
-    def seeds(**options):
-        return plan_table("grouping", smoke(tmp_path, mini_world), **options).seeds
-
-    assert seeds() == (0, 1, 2)
-    assert seeds(seeds=[5]) == (5,)
 
 
 def test_tables_share_the_trainings_they_have_in_common(tmp_path, mini_world):

@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
-from stored import changed_on_disk
+from stored import SPEC, changed_on_disk, start_writer
 
 from atrl_bench.digests import spec_key
 from atrl_bench.errors import StoreError
@@ -25,8 +24,6 @@ from atrl_bench.results import connection, schema
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.shared_store import SharedStore
 from atrl_bench.results.store import Judgement, Store
-
-SPEC = {"kind": "evaluation", "task": "geoqa_test", "run_seed": 0}
 
 
 def response(problem_id: str, repeat: int = 0, text: str = "the answer is \\boxed{3}") -> Response:
@@ -61,12 +58,6 @@ def test_the_key_of_a_cell_ignores_the_order_of_its_settings_and_sees_every_valu
 def test_adding_a_cell_twice_gives_one_cell(store):
     assert store.add_cell(SPEC) == store.add_cell(dict(reversed(SPEC.items())))
     assert len(store.cells()) == 1
-
-
-def test_an_answer_that_is_stored_is_never_replaced(store, key):
-    assert store.add_responses(key, [response("p0", 0, "first")]) == 1
-    assert store.add_responses(key, [response("p0", 0, "second"), response("p1", 0, "new")]) == 1
-    assert store.responses(key)["p0", 0].text == "first"
 
 
 def test_samples_come_in_the_order_of_the_problems_then_of_the_repeats(store, key):
@@ -253,12 +244,6 @@ def test_a_part_of_a_point_is_kept_and_a_verdict_without_one_counts_in_full(path
     assert store.samples(key)[0].verdict.details == {"mra": 0.7}
 
 
-def test_a_store_that_is_only_being_created_counts_as_none_yet(tmp_path):
-    (tmp_path / "store.sqlite").touch()
-    with pytest.raises(StoreError, match="Nothing has been run there yet"):
-        Store.open(tmp_path / "store.sqlite", read_only=True)
-
-
 def test_a_file_that_is_no_store_is_left_alone(tmp_path):
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to look like one " * 40)
@@ -311,10 +296,12 @@ def test_a_spec_that_is_no_json_any_more_is_a_clear_error(store, key, table):
         getattr(store, table)()
 
 
-def test_a_missing_store_is_not_created_by_a_reader(tmp_path):
-    with pytest.raises(StoreError, match="Nothing has been run there yet"):
-        Store.open(tmp_path / "none.sqlite", read_only=True)
-    assert list(tmp_path.iterdir()) == []
+def test_a_missing_store_is_not_created_by_a_reader_and_one_that_is_only_being_created_is_none_yet(tmp_path):
+    for path in (tmp_path / "none.sqlite", tmp_path / "store.sqlite"):
+        with pytest.raises(StoreError, match="Nothing has been run there yet"):
+            Store.open(path, read_only=True)
+        assert not (tmp_path / "none.sqlite").exists()
+        (tmp_path / "store.sqlite").touch()
 
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error():
@@ -384,27 +371,6 @@ def test_the_file_system_of_a_path_is_that_of_its_deepest_mount(tmp_path):
 
 
 # Several processes
-
-WRITER = """
-import sys
-from pathlib import Path
-from atrl_bench.results.shared_store import SharedStore
-from atrl_bench.results.records import Gold, Problem, Response
-path, worker, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-with SharedStore(Path(path)) as store:
-    key = store.add_cell({"kind": "evaluation", "task": "geoqa_test", "run_seed": 0})
-    store.add_problems(key, [Problem(f"p{i}", "g", "q", Gold("1")) for i in range(500)])
-    print("open", flush=True)
-    for i in range(count):
-        batch = [Response(f"p{i}", 10 * worker + r, "h", "text " * 50, 1, 0.1, False) for r in range(4)]
-        store.add_responses(key, batch)
-        print(i, flush=True)
-"""
-
-
-def start_writer(path: Path, worker: int, count: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, str(path), str(worker), str(count)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
 
 
 @pytest.mark.parametrize("moment", ["sqlite_master", "user_version", "application_id"])

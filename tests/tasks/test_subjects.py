@@ -242,12 +242,6 @@ def test_emma_s_open_questions_have_no_options_and_context_comes_first() -> None
     assert grade("The image shows twelve springs, so the force is 7.", task.gold(row)).state == "wrong"
 
 
-def test_what_emma_core_was_taken_to_mean_is_there_to_print() -> None:
-    assert "whole test split" in find_task("emma_test").note
-    assert find_task("emma_mini").note == ""
-    assert (find_task("emma_test").num_rows, find_task("emma_mini").num_rows) == (2788, 400)
-
-
 # Twins ------------------------------------------------------------------------------------------------------------
 
 

@@ -75,20 +75,13 @@ def test_a_suite_stands_for_its_tasks_each_once() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_function_that_a_task_file_names_exists(name) -> None:
+def test_every_function_that_a_task_file_names_exists_and_no_default_of_lmms_eval_damages_a_response(name) -> None:
     from lmms_eval.utils import load_yaml_config
 
     config = load_yaml_config(str(find_task(name).yaml_path), mode="full")
     hooks = ("process_docs", "doc_to_text", "doc_to_visual", "doc_to_target", "process_results")
     assert all(callable(config[hook]) for hook in hooks)
     assert all(callable(metric["aggregation"]) for metric in config["metric_list"])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_default_of_lmms_eval_damages_a_response(name) -> None:
-    from lmms_eval.utils import load_yaml_config
-
-    config = load_yaml_config(str(find_task(name).yaml_path), mode="full")
     assert config["generation_kwargs"]["until"] == []  # otherwise lmms-eval stops at the first blank line
     assert config["filter_list"] == [{"name": "all_repeats", "filter": []}]  # otherwise only the first repeat counts
 
