@@ -168,23 +168,15 @@ class Options:
         self, *, model: str | None = None, quiet: bool = False, price_in: PriceIn | None = None
     ) -> Profile:
         """The profile; unless `quiet` two lines say that mini is the default, and what `price_in` asks of paper."""
-        from atrl_bench.profiles import load_profile
+        from atrl_bench.profiles import ANSWERING_OPTIONS, load_profile
 
         if self.profile is None and not (quiet or self.as_json):
             echo("Profile mini: a tiny model on generated benchmarks, on any machine.")
             echo(self._word_on_paper(model, price_in))
         profile = load_profile(self.profile or "mini")
         profile = profile if self.rollouts is None else profile.sampled_by(self.rollouts)
-        profile = profile.answering(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            max_new_tokens=self.max_tokens,
-            num_repeats=self.repeats,
-            template=self.template,
-            system=self.system,
-            grader=self.grader,
-        )
+        names = {size: option.removeprefix("--").replace("-", "_") for size, option in ANSWERING_OPTIONS.items()}
+        profile = profile.answering(**{size: getattr(self, name) for size, name in names.items()})
         return profile.model_copy(update={"model": model}) if model else profile
 
     def say(self, text: str) -> None:

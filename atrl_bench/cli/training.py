@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from atrl_bench.cli.options import COLUMNS_HELP, Options, complete_recipes, names_of, with_options
 from atrl_bench.cli.printing import show, yaml_text
-from atrl_bench.cli.start import is_left_to_slurm, require_consent, starts_here
+from atrl_bench.cli.start import require_consent, starts_here
 
 if TYPE_CHECKING:
     from atrl_bench.experiments.price import Price
@@ -73,9 +73,11 @@ def train(
         show(preview, options.as_json, text=yaml_text(preview))
         return
     quiet, where, seed = options.as_json, options.where, options.seed
-    memory_check.require_trainings_fit([loaded], run_dir, where, seed)
-    require_consent(price_in(run_dir), options, is_generated=run_dir.profile.generated_data)
-    if is_left_to_slurm(options):
+
+    def require_fit() -> None:
+        memory_check.require_trainings_fit([loaded], run_dir, where, seed)
+
+    if not starts_here(price_in(run_dir), options, require_fit=require_fit):
         return
     result = train_command.train_recipe(recipe, overrides, run_dir, where, seed=seed, quiet=quiet)
     if result is not None:

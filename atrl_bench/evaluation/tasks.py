@@ -75,13 +75,13 @@ class TaskCode:
 class Task(Dataset):
     """One benchmark: its names, its data and its files."""
 
-    metric: str  # how an answer is scored, in print
-    needs: tuple[str, ...]  # what the task asks for beside its data, such as a judge
-    note: str  # what a reader of the number has to know, in print
-    response_tokens: int  # a response may have so many, whatever the profile says
+    metric: str = "accuracy"  # how an answer is scored, in print
+    needs: tuple[str, ...] = ()  # what the task asks for beside its data, such as a judge
+    note: str = ""  # what a reader of the number has to know, in print
+    response_tokens: int = 0  # a response may have so many, whatever the profile says
     yaml_path: Path
     module_path: Path  # splits of one benchmark share it
-    config: Mapping[str, Any] = field(repr=False, compare=False)  # what the task file says, all of it
+    config: Mapping[str, Any] = field(repr=False, compare=False, default_factory=dict)  # all that the task file says
 
     @property
     def stored_name(self) -> str:
@@ -191,13 +191,8 @@ def own_task(name: str) -> OwnTask:
         publication=described.publication if described else Publication(),
         file=described.file if described else None,
         media="none" if described is None else "images and video" if described.videos else "images",
-        metric="accuracy",
-        needs=(),
-        note="",
-        response_tokens=0,
         yaml_path=path,
         module_path=path,
-        config={},
         described=described,
     )
 
@@ -286,10 +281,8 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
         revision=(config.get("dataset_kwargs") or {}).get("revision"),
         publication=_publications().get(data["folder"], Publication()),
         media=data.get("media", "images"),
-        metric=data.get("metric", "accuracy"),
         needs=tuple(data.get("needs", ())),
-        note=data.get("note", ""),
-        response_tokens=data.get("response_tokens", 0),
+        **{name: data[name] for name in ("metric", "note", "response_tokens") if name in data},
         yaml_path=path,
         module_path=_python_file(path, config["process_docs"]),
         config=config,

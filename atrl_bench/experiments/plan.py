@@ -66,9 +66,9 @@ class Job:
     row: RowDefinition
     seed: int
     evaluations: tuple[Evaluation, ...]
-    recipe: Recipe | None
-    run_spec: dict[str, Any] | None
     model: str  # the base model
+    recipe: Recipe | None = None
+    run_spec: dict[str, Any] | None = None
     missing: NotFetchedError | None = None  # what has to be fetched before it is known how the store calls the run
     rate: float = PROFILES_OWN  # of learning, in the profile's own
     protocol: StatedProtocol | None = None  # of its evaluations; None: the profile's
@@ -194,16 +194,9 @@ def plan_definition(
     seeds = tuple(seeds or definition.seeds)
     run_dir.provide(*(find_task(item.task).folder for item in evaluations_of(*definition.columns)))
     evaluations = {row.id: evaluations_of(*definition.columns_of(row)) for row in definition.rows}
+    base_of = {row.id: run_dir.with_model(definition.model_of(row)) for row in definition.rows}
     jobs = [
-        Job(
-            row,
-            seeds[0],
-            evaluations[row.id],
-            None,
-            None,
-            run_dir.with_model(definition.model_of(row)).profile.model,
-            protocol=definition.protocol_of(row),
-        )
+        Job(row, seeds[0], evaluations[row.id], base_of[row.id].profile.model, protocol=definition.protocol_of(row))
         for row in definition.rows
         if not (row.recipe or row.served or row.not_measured)
     ]
@@ -213,25 +206,14 @@ def plan_definition(
     for seed in seeds:
         for row in definition.rows:
             if row.id in recipes:
-                own, asked = run_dir.with_model(definition.model_of(row)), definition.protocol_of(row)
+                own, asked = base_of[row.id], definition.protocol_of(row)
                 for rate in rates_of(recipes[row.id], rates):
                     recipe = at_rate(recipes[row.id], run_dir.profile, rate)
                     if definition.compared_at == "best_rate":
                         recipe = with_checks(recipe, run_dir.profile)
                     spec, missing = planned_spec(recipe, own, seed)
-                    jobs.append(
-                        Job(
-                            row,
-                            seed,
-                            evaluations[row.id],
-                            recipe,
-                            spec,
-                            own.profile.model,
-                            missing,
-                            rate,
-                            asked,
-                        )
-                    )
+                    model = own.profile.model
+                    jobs.append(Job(row, seed, evaluations[row.id], model, recipe, spec, missing, rate, asked))
     return Plan(definition, run_dir, seeds, tuple(jobs), only)
 
 

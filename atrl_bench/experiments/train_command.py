@@ -87,11 +87,7 @@ def train_recipe(
     if not launched().is_main:
         train(_job(loaded, run_dir, seed, {}), HERE, None)
         return None
-    if isinstance(where, Cluster):
-        return train_sweep([loaded], run_dir, where, seed=seed, quiet=quiet).points[0]
-    with run_dir.open_store() as store, Watch(store, 1, noun="trainings", quiet=quiet):
-        run_dir.keep_checkpoint_store(store)
-        return _trained(_job(loaded, run_dir, seed), where, store)
+    return train_sweep([loaded], run_dir, where, seed=seed, quiet=quiet).points[0]
 
 
 def train_sweep(

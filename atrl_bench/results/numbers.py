@@ -15,9 +15,9 @@ def percent(share: float, digits: int = 1) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.{digits}f}"
 
 
-def half_width(estimate: Estimate, digits: int = 1) -> str:
+def half_width(estimate: Estimate) -> str:
     """Half of the 95 % interval in percentage points, or a dash where there is none."""
-    return percent(estimate.half_width(), digits)
+    return percent(estimate.half_width())
 
 
 def error(estimate: Estimate) -> str:

@@ -339,10 +339,10 @@ class Store:
         """Whether a judge failed on any answer of the cell."""
         return any(grader == "judge" for grader, _ in self.without_verdict(key))
 
-    def mean_tokens(self, at_most: int = 10_000) -> float | None:
-        """The mean length of so many of the stored answers, None where there are none."""
-        query = "SELECT avg(num_tokens) FROM (SELECT num_tokens FROM responses LIMIT ?)"
-        mean: float | None = self._read(query, at_most)[0][0]
+    def mean_tokens(self) -> float | None:
+        """The mean length of stored answers, ten thousand at most, None where there are none."""
+        query = "SELECT avg(num_tokens) FROM (SELECT num_tokens FROM responses LIMIT 10000)"
+        mean: float | None = self._read(query)[0][0]
         return mean
 
     # What judges said

@@ -24,9 +24,7 @@ SEED = 0
 Weighted = Callable[[np.ndarray], float]  # weights_P -> the number, NaN where nothing has weight
 
 
-def bootstrap(
-    parts: Sequence[tuple[Weighted, Sequence[str]]], num_resamples: int = NUM_RESAMPLES, seed: int = SEED
-) -> Estimate:
+def bootstrap(parts: Sequence[tuple[Weighted, Sequence[str]]], num_resamples: int = NUM_RESAMPLES) -> Estimate:
     """The mean over parts of each part's number, with its standard error.
 
     A part is a function of its problems' weights and the group of each problem. Groups of one name in two parts are
@@ -42,7 +40,7 @@ def bootstrap(
     centre = mean(np.ones(num_groups))
     if num_groups < 2:
         return Estimate(centre, math.nan, math.nan, num_problems, num_groups)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     draws = (random.integers(num_groups, size=num_groups) for _ in range(num_resamples))
     replicates = np.array([mean(np.bincount(draw, minlength=num_groups).astype(np.float64)) for draw in draws])
     # A resample may miss all that a number is about, such as every problem of every category; there it has no value.

@@ -26,7 +26,7 @@ import numpy as np
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.results.records import Problem, Sample
 from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics.bootstrap import NUM_RESAMPLES, SEED, Weighted, bootstrap
+from atrl_bench.results.statistics.bootstrap import NUM_RESAMPLES, Weighted, bootstrap
 from atrl_bench.results.statistics.composite import Maker, plain_mean
 from atrl_bench.results.statistics.means import (
     Difference,
@@ -119,12 +119,12 @@ def parse_metric(metric: str, statistics: Mapping[str, Maker] | None = None) -> 
     return match[1], int(match[2])
 
 
-def score(answers: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
+def score(answers: ScoredSamples, *, num_resamples: int = NUM_RESAMPLES) -> Estimate:
     """A cell's number under its metric: by the clustered formula for a mean, else by the cluster bootstrap."""
-    return suite_score([answers], num_resamples=num_resamples, seed=seed)
+    return suite_score([answers], num_resamples=num_resamples)
 
 
-def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> Estimate:
+def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES) -> Estimate:
     """The unweighted mean of the parts' numbers, parts of one suite that may share content.
 
     MMMU-Pro asks each of its problems twice, as text and as a screenshot; VideoMMMU asks three questions about each
@@ -136,7 +136,7 @@ def suite_score(parts: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESA
         mean = mean_of_parts([(part.scores, part.groups) for part in parts])
         num_repeats = min(part.differences_of for part in parts)
         return replace(mean, kind="paired", num_repeats=num_repeats) if num_repeats else score_of(mean)
-    return score_of(bootstrap([_part(part) for part in parts], num_resamples, seed))
+    return score_of(bootstrap([_part(part) for part in parts], num_resamples))
 
 
 MAX_JUDGE_FAILURES = 0.01  # of all answers; beyond it a page begins with them
@@ -175,12 +175,12 @@ def in_place_of(estimate: Estimate, parts: Sequence[ScoredSamples]) -> Bounds | 
 
 
 def suite_difference(
-    a: Sequence[ScoredSamples], b: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES, seed: int = SEED
+    a: Sequence[ScoredSamples], b: Sequence[ScoredSamples], *, num_resamples: int = NUM_RESAMPLES
 ) -> Difference:
     """The suite's number of a minus that of b, part by part over the problems both have."""
     pairs = [_common(one, other) for one, other in zip(a, b, strict=True)]
     if any(one.maker is not None for one, _ in pairs):
-        estimate = constant_or(bootstrap([_paired_part(one, other) for one, other in pairs], num_resamples, seed))
+        estimate = constant_or(bootstrap([_paired_part(one, other) for one, other in pairs], num_resamples))
         return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
     if len(pairs) == 1:
         [(one, other)] = pairs

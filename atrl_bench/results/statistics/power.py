@@ -60,22 +60,20 @@ class Spread:
         )
 
 
-def power(
-    effect: float, spread: Spread, seeds: int, repeats: int = 1, *, comparisons: int = 1, level: float = LEVEL
-) -> float:
+def power(effect: float, spread: Spread, seeds: int, repeats: int = 1, *, comparisons: int = 1) -> float:
     """The chance that a page calls a true effect clear, in its own direction.
 
     The integral over D of its normal density times the chance that the differences from seed to seed vary little
     enough, a chi-squared variable of S - 1 degrees. Of `comparisons` on a page this one is taken to be the only real
-    one, which Benjamini and Hochberg's correction then tests at level / comparisons.
+    one, which Benjamini and Hochberg's correction then tests at LEVEL / comparisons.
     """
     from scipy.special import chdtr, ndtri, stdtrit
 
     sd, over_seeds = spread.of_mean(seeds, repeats), spread.over_seeds(repeats)
     if seeds < 2 or over_seeds == 0:
         return float(seeds > 1 and effect > 0)
-    student = stdtrit(seeds - 1, 1 - level / 2)
-    over_problems = spread.over_problems(seeds, repeats) * -ndtri(level / comparisons / 2)
+    student = stdtrit(seeds - 1, 1 - LEVEL / 2)
+    over_problems = spread.over_problems(seeds, repeats) * -ndtri(LEVEL / comparisons / 2)
     low, high = max(over_problems, effect - 8 * sd), max(over_problems, effect) + 8 * sd
     D = np.linspace(low, high, GRID)
     density = np.exp(-(((D - effect) / sd) ** 2) / 2) / (sd * math.sqrt(2 * math.pi))
@@ -83,27 +81,25 @@ def power(
     return float(min(1.0, np.trapezoid(density * is_quiet, D)))
 
 
-def detectable(
-    spread: Spread, seeds: int, repeats: int = 1, *, comparisons: int = 1, wanted: float = POWER, level: float = LEVEL
-) -> float:
+def detectable(spread: Spread, seeds: int, repeats: int = 1, *, comparisons: int = 1, wanted: float = POWER) -> float:
     """The smallest effect with this power; infinite with one seed."""
     if seeds < 2:
         return math.inf
     low, high = 0.0, spread.of_mean(seeds, repeats)
-    while power(high, spread, seeds, repeats, comparisons=comparisons, level=level) < wanted:
+    while power(high, spread, seeds, repeats, comparisons=comparisons) < wanted:
         low, high = high, 2 * high
     while high - low > 1e-5:
         middle = (low + high) / 2
-        is_seen = power(middle, spread, seeds, repeats, comparisons=comparisons, level=level) >= wanted
+        is_seen = power(middle, spread, seeds, repeats, comparisons=comparisons) >= wanted
         low, high = (low, middle) if is_seen else (middle, high)
     return high
 
 
-def false_alarms_of_one_seed(spread: Spread, repeats: int = 1, *, level: float = LEVEL) -> float:
+def false_alarms_of_one_seed(spread: Spread, repeats: int = 1) -> float:
     """How often a test over problems alone, as tables are usually read, calls two trainings of one method different."""
     from scipy.special import ndtr, ndtri
 
-    return float(2 * ndtr(ndtri(level / 2) * spread.over_problems(1, repeats) / spread.of_mean(1, repeats)))
+    return float(2 * ndtr(ndtri(LEVEL / 2) * spread.over_problems(1, repeats) / spread.of_mean(1, repeats)))
 
 
 # Looking while seeds are added ----------------------------------------------------------------------------------------
@@ -143,15 +139,7 @@ class Look:
     num_seeds: int
 
 
-def look(
-    by_seed: Sequence[float],
-    stderr: float,
-    effect: float,
-    max_seeds: int,
-    *,
-    comparisons: int = 1,
-    level: float = LEVEL,
-) -> Look:
+def look(by_seed: Sequence[float], stderr: float, effect: float, max_seeds: int, *, comparisons: int = 1) -> Look:
     """Whether a comparison is decided after these seeds, or cannot be with `max_seeds`.
 
     *different*: zero is outside the interval over seeds, at the level of a look, and outside that over problems, of
@@ -165,9 +153,9 @@ def look(
     count, mean = len(by_seed), float(np.mean(by_seed))
     if count < 2:
         return Look("open", mean, math.inf, count)
-    alpha = level_of_a_look(max_seeds, level / comparisons)
+    alpha = level_of_a_look(max_seeds, LEVEL / comparisons)
     sd = float(np.std(by_seed, ddof=1))
-    of_problems = -float(ndtri(level / comparisons / 2)) * stderr
+    of_problems = -float(ndtri(LEVEL / comparisons / 2)) * stderr
     half = max(float(stdtrit(count - 1, 1 - alpha / 2)) * sd / math.sqrt(count), of_problems)
     if abs(mean) > half:
         return Look("different", mean, half, count)
