@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from atrl_bench.mini.benchmarks.dataset import png
 from atrl_bench.models import local
 from atrl_bench.results.records import Response
 
@@ -38,10 +38,9 @@ def backend(monkeypatch) -> FakeBackend:
     return fake
 
 
-def picture() -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (56, 56), "white").save(buffer, format="PNG")
-    return buffer.getvalue()
+def picture(colour: str | tuple[int, int, int] = "white", size: tuple[int, int] = (56, 56)) -> bytes:
+    """A PNG file of one colour."""
+    return png(Image.new("RGB", size, colour))
 
 
 def write_geoqa(folder: Path, images: list[bytes]) -> Path:

@@ -7,7 +7,7 @@ from base64 import b64decode
 
 import numpy as np
 import pytest
-from fake_backend import write_geoqa
+from fake_backend import picture, write_geoqa
 from PIL import Image
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError
@@ -17,16 +17,11 @@ from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.image_condition import ImageCondition, donors
 from atrl_bench.evaluation.prompts_for import prompts_for, shown_instead
 from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.mini.benchmarks.dataset import png
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 
 PROFILE = load_profile("smoke")
-
-
-def png(colour: tuple[int, int, int], size: tuple[int, int] = (40, 30)) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, colour).save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 def prompts(task: str, image: str | None, data_dir, limit: int | None = None):
@@ -43,7 +38,7 @@ def pixels(prompt) -> np.ndarray:
 @pytest.fixture
 def colours(tmp_path):
     """Six problems, each with a picture of one colour of its own."""
-    return write_geoqa(tmp_path / "data", [png((40 * number, 0, 0)) for number in range(6)])
+    return write_geoqa(tmp_path / "data", [picture((40 * number, 0, 0), (40, 30)) for number in range(6)])
 
 
 def test_words_stay_and_the_picture_goes(colours):
@@ -74,8 +69,8 @@ def test_every_problem_is_shown_the_picture_of_another_and_every_picture_once(co
 
 
 def test_pictures_are_shuffled_among_those_of_about_their_size(tmp_path):
-    small, large = [png((n, 0, 0)) for n in range(3)], [png((n, 0, 0), (400, 300)) for n in range(3)]
-    data = write_geoqa(tmp_path / "data", [*small, *large])
+    pictures = [picture((n, 0, 0), size) for size in ((40, 30), (400, 300)) for n in range(3)]
+    data = write_geoqa(tmp_path / "data", pictures)
     assert [prompt.images[0].size for prompt in prompts("geoqa_test", "shuffled", data)] == [(40, 30)] * 3 + [
         (400, 300)
     ] * 3
@@ -97,9 +92,8 @@ def test_one_picture_alone_cannot_be_shuffled(colours):
 
 
 def test_a_blur_keeps_the_mean_and_takes_the_edges(tmp_path):
-    buffer = io.BytesIO()
-    Image.fromarray(np.repeat(np.uint8([[0] * 20 + [200] * 20] * 30)[:, :, None], 3, axis=2)).save(buffer, format="PNG")
-    data = write_geoqa(tmp_path / "data", [buffer.getvalue()])
+    edge = Image.fromarray(np.repeat(np.uint8([[0] * 20 + [200] * 20] * 30)[:, :, None], 3, axis=2))
+    data = write_geoqa(tmp_path / "data", [png(edge)])
     sharp, blurred = (pixels(prompts("geoqa_test", image, data)[0]).astype(float) for image in (None, "blur:5"))
     assert np.abs(np.diff(sharp, axis=1)).max() == 200
     assert np.abs(np.diff(blurred, axis=1)).max() < 30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import shutil
 
@@ -19,16 +18,11 @@ from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.prompts_for import UnreadableRow, prompts_for
 from atrl_bench.evaluation.tasks import expand, find_task
 from atrl_bench.grading.grade import grade
+from atrl_bench.mini.benchmarks.dataset import png
 from atrl_bench.profiles import load_profile
 
 SMOKE = load_profile("smoke")
 RED = Image.new("RGB", (40, 30), "red")
-
-
-def png(picture: Image.Image) -> bytes:
-    sink = io.BytesIO()
-    picture.save(sink, "PNG")
-    return sink.getvalue()
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
-
 import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from fake_backend import picture
 
 from atrl_bench.cli.printing import text_of
 from atrl_bench.data.dataset import table_files
@@ -21,12 +19,6 @@ from atrl_bench.results.store import Store
 
 NAMES = ["chartqapro_test", "infovqa_val", "textvqa_val"]
 CHART, INFO, TEXT = (find_task(name).module for name in NAMES)
-
-
-def png(colour: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (3, 2), colour).save(buffer, format="PNG")
-    return buffer.getvalue()
 
 
 def chart_row(**changes: object) -> dict[str, object]:
@@ -77,7 +69,7 @@ def test_a_synthetic_benchmark_s_columns_have_the_types_of_the_published_dataset
 
 @pytest.mark.parametrize("typed", [False, True])
 def test_a_chart_opens_whether_its_column_has_the_type_of_an_image_or_only_bytes(typed, tmp_path) -> None:
-    rows = [chart_row(image=png(colour)) for colour in ("red", "red", "blue")]
+    rows = [chart_row(image=picture(colour)) for colour in ("red", "red", "blue")]
     table = datasets.Dataset.from_list(rows).remove_columns(["row_number", "chart"])
     assert table.features["image"] == datasets.Value("binary")
     table = table.cast_column("image", datasets.Image()) if typed else table

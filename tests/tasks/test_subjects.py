@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
+from fake_backend import picture
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -20,21 +20,19 @@ from atrl_bench.results.records import Gold
 INTERLEAVED = ("mmmu_val", "mmmu_pro_standard", "emma_test", "emma_mini")
 
 
-def picture(shade: int) -> dict[str, Any]:
-    buffer = io.BytesIO()
-    Image.new("L", (4, 4), shade).save(buffer, format="PNG")
-    return {"bytes": buffer.getvalue(), "path": None}
+def cell(shade: int) -> dict[str, Any]:
+    return {"bytes": picture((shade, shade, shade)), "path": None}
 
 
 def mmmu_row(**changes: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"id": "validation_Art_Theory_3", "question": "Which one?", "options": "['x', 'y', 'z']"}
     row |= {"answer": "B", "question_type": "multiple-choice", "subject": "Art_Theory"}
-    return row | {f"image_{n}": None for n in range(1, 8)} | {"image_1": picture(10)} | changes
+    return row | {f"image_{n}": None for n in range(1, 8)} | {"image_1": cell(10)} | changes
 
 
 def emma_row(**changes: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"pid": "1", "question": "<image_1> Which?", "options": ["x", "y"], "answer": "B"}
-    row |= {"type": "Multiple Choice", "subject": "Math", "context": None, "image_1": picture(10)}
+    row |= {"type": "Multiple Choice", "subject": "Math", "context": None, "image_1": cell(10)}
     return row | {f"image_{n}": None for n in range(2, 6)} | changes
 
 
@@ -91,7 +89,7 @@ def test_every_list_of_strings_that_python_writes_is_read_back(items: list[str])
     ],
 )
 def test_an_image_stands_where_the_text_names_it(text: str, parts: list[Any]) -> None:
-    row = {"text": text, "image_1": picture(10), "image_2": picture(20), "image_3": None}
+    row = {"text": text, "image_1": cell(10), "image_2": cell(20), "image_3": None}
     assert shown(interleaved(lambda row, settings: row["text"], numbered_images)(row)) == parts
 
 
@@ -130,7 +128,7 @@ def test_lmms_eval_asks_for_the_interleaved_messages_with_the_run_s_template(nam
 
 def test_options_may_be_images() -> None:
     task = find_task("mmmu_val").module
-    row = mmmu_row(options="['<image 1>', '<image 2>']", image_2=picture(20))
+    row = mmmu_row(options="['<image 1>', '<image 2>']", image_2=cell(20))
     parts = shown(task.doc_to_messages(row))
     start = next(i for i, part in enumerate(parts) if str(part).endswith("(A) "))
     assert parts[start : start + 4][1:] == [10, "\n(B) ", 20]

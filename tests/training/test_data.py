@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from fake_backend import picture
 from PIL import Image
 
 from atrl_bench.data.dataset import data_digest
@@ -24,9 +24,7 @@ from atrl_bench.training.problem import TrainingProblem, gold_answer
 
 
 def png(size=(56, 56)):
-    file = io.BytesIO()
-    Image.new("RGB", size, "white").save(file, "PNG")
-    return {"bytes": file.getvalue(), "path": "a.png"}
+    return {"bytes": picture(size=size), "path": "a.png"}
 
 
 def write(folder, name, rows):
