@@ -9,12 +9,12 @@ braces is quick.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 
 from atrl_bench.grading.answer_parser import Bracketed, Quantity, parse
 from atrl_bench.grading.boxed import last_boxed
+from atrl_bench.grading.numbers_in_text import stated_number
 from atrl_bench.grading.options import lone_letter, named_options
 from atrl_bench.grading.prose import (
     HYPOTHETICAL,
@@ -22,7 +22,6 @@ from atrl_bench.grading.prose import (
     clauses,
     refuses,
     sentences,
-    stated_number,
     stated_option,
 )
 from atrl_bench.grading.spelling import in_digits
@@ -70,13 +69,9 @@ def _parts(text: str) -> list[str]:
     if match is None:
         return [text]
     own, rest = text.lstrip()[: match.start()], text.lstrip()[match.end() :]
-    return (
-        [own]
-        if _last_stated(own) or len(own.split()) <= MAX_BARE_WORDS
-        else [rest]
-        if _last_stated(rest)
-        else [own, rest]
-    )
+    if _last_stated(own) or len(own.split()) <= MAX_BARE_WORDS:
+        return [own]
+    return [rest] if _last_stated(rest) else [own, rest]
 
 
 def _read_option(text: str, choices: Sequence[str], num_choices: int) -> str | None:
@@ -170,18 +165,15 @@ def _without_echo(text: str, choices: Sequence[str]) -> str:
     """A text without the list of the options, where it repeats two or more of them from A on."""
     if sum(choice in text for choice in choices) < 2:
         return text
-    labels = [
-        (match.start(), match.end() + len(choices[index]), index)
-        for match in _LISTED.finditer(text)
-        if (index := LETTERS.index(match[1] or match[2])) < len(choices)
-        and text.startswith(choices[index], match.end())
-    ]
-    kept, position = [], 0
-    for (start, stop, index), (following_start, end, following) in itertools.pairwise(labels):
-        if following == index + 1 and len(text[stop:following_start].split()) <= 1:  # "and" at most
-            kept.append(text[position : max(position, start)])
-            position = end
-    return "".join([*kept, text[position:]])
+    first, second, *others = (
+        rf"(?:\({letter}\)|{letter}[.:)])\s{{1,4}}{re.escape(choice)}"
+        for letter, choice in zip(LETTERS, choices, strict=False)
+    )
+    between = r"\s{0,9}(?:\S{1,9}\s{1,9})?"  # "and" at most
+    more = ""
+    for option in reversed(others):
+        more = f"(?:{between}{option}{more})?"
+    return re.sub(rf"(?<!\S){first}{between}{second}{more}", "", text)
 
 
 def _last_tagged(text: str) -> str | None:
@@ -210,7 +202,6 @@ _UNCLOSED_TAG = re.compile(r"<answer>([^<]*)\Z", re.I)
 _CUT_BOX = re.compile(r"\\boxed\s?\{([^{}]{0,200})\Z")
 _QUESTION = re.compile(r"\n\s{0,4}(?:Question|Q|Choices|Options|Hint|User|Human)\s?:", re.I)
 _PREFIX = re.compile(r"\s*(?:Q:[^\n]{0,400}\n\s*)?(?:A:\s+)+(?=\S)")
-_LISTED = re.compile(r"(?:^|(?<=\s))(?:\(([A-P])\)|([A-P])[.:)])\s{1,4}", re.M)
 _ITEM_OF_LIST = re.compile(r"\A\[\s?(['\"])(.*?)\1\s?\]\Z")
 _BEGINS_WITH_LETTER = re.compile(r"\W*(?:(?:option|choice|answer)\W*)?[A-P]\b", re.I)
 _SAYS_WHAT_IS = re.compile(r"[A-P] is\b")  # "D is the midpoint of AC."

@@ -1,4 +1,4 @@
-r"""What prose states where there is no box: the option, or the number, of its last sentence that states one.
+r"""What prose states where there is no box: its sentences, the last first, and the option that one of them names.
 
 Sentences are asked from the last to the first. One that refuses ("cannot be determined") or that the token limit cut
 off ends the search without an answer; one that asks, plans or supposes is passed over. A sentence that names two
@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from atrl_bench.grading.numbers_in_text import EXPRESSION_OR_MIXED, HAS_VALUE
-from atrl_bench.grading.spelling import NUMBER_WORDS, TENS, in_digits
 from atrl_bench.models.templates import LETTERS
 
 # Sentences --------------------------------------------------------------------------------------------------------
@@ -28,12 +26,10 @@ SENTENCE_END = re.compile(  # begins with one class of characters, which is what
 )
 _LABEL = re.compile(r"\s*(?:[(*]{0,3}[A-Pa-p][)*]{0,3}|\d{1,2})\Z")  # "D." and "2." begin a sentence
 _ITEM = re.compile(r"\A\s*\d{1,2}[.)]\s+(?=\S)")
-_CANNOT = (
-    r"\b(?:cannot|can ?not|can[’']t|could ?n(?:o|[’'])t"
-    r"|not (?:be )?(?:possible|able) to|(?:imp|un|hard|difficult)\w* to)\b"
-)
 _REFUSAL = re.compile(
-    _CANNOT + r"\s+(?:be\s+)?(?:\w+ly\s+)?(?:determin|answer|see|tell|told|solv|calculat|comput|find|found|infer|view"
+    r"\b(?:cannot|can ?not|can[’']t|could ?n(?:o|[’'])t"
+    r"|not (?:be )?(?:possible|able) to|(?:imp|un|hard|difficult)\w* to)"
+    r"\s+(?:be\s+)?(?:\w+ly\s+)?(?:determin|answer|see|tell|told|solv|calculat|comput|find|found|infer|view"
     r"|access|provid|identif|decid|say\b|know|look|assist|help|read|conclud|deduc|ascertain)"
     r"|(?:\bnot|n[’']t|no)\s(?:\w+\s){0,3}(?:enough|sufficient|access|information|details|context|data|sure|certain)\b"
     r"|\b(?:insufficient|without|needs?|needed|requires?)\s(?:\w+\s){0,2}(?:information|details|context|data)\b"
@@ -85,15 +81,11 @@ def sentences(text: str) -> Iterator[str]:
     After a refusal only a conclusion counts: "Without the picture I cannot tell. So I choose B."
     """
     pieces = _pieces(text)
-    if pieces and len(pieces[-1].split()) > 1 and _NO_LAST_WORD.search(pieces[-1].rstrip(" $")):
+    *_, before, last = "", "", *pieces
+    if len(last.split()) > 1 and _NO_LAST_WORD.search(last.rstrip(" $")):
         return
-    if (
-        len(pieces) > 1
-        and pieces[-2].rstrip("*\"')")[-1:] in (*".!?",)
-        and pieces[-1][-1].isalpha()
-        and pieces[-1].isascii()
-    ):
-        pieces = pieces[-1:]  # "... is 540°. Step 3: Add": only what stands in the last sentence, or nothing
+    if before.rstrip("*\"')").endswith((".", "!", "?")) and last[-1].isalpha() and last.isascii():
+        pieces = [last]  # "... is 540°. Step 3: Add": only what stands in the last sentence, or nothing
     has_refused = refuses(text)
     for piece in reversed(pieces):
         if has_refused and refuses(piece):
@@ -130,14 +122,11 @@ _LETTER = re.compile(
     "|".join(
         (
             rf"{_NOUN}\s{{0,2}}(?i:letter\s{{1,2}}|is\s{{1,2}}|(?:w|sh)ould\s{{1,2}}be\s{{1,2}})?:?\s{{0,2}}[(*]{{0,3}}([A-P])\b(?!\s[a-z]+ed\b)",
-            r"(?i:option|choice)\s{1,2}([a-p])\b(?=\W*\Z)",
             r"(?i:select|choose|pick|\bis|[’']s|\bbe|\bby|with|but|leaves|leaving|namely|\bball|which)\s{0,2}:?\s{0,2}[(*]{0,3}([A-P])(?=[)*.\s]{0,6}\Z|[，。])",
-            r"\*\*\(?([A-P])\)?[.:)]?\*\*",
             r"^\s{0,4}[(*\[]{0,3}([A-P])[)*\].:]{0,3}\s{0,4}$",
             r"^\s{0,4}\(?([A-P])(?:[.:)]\s|\)?,?\s{1,2}(?:because|since)\b)",
             r"(?:^|,\s)([A-P])\s(?:matches|agrees|works|satisfies|represents|corresponds|fits|it is|shows)\b",
             r"(?:^|\s)\(([A-P])\)(?!\w)",
-            r"\b(?i:so|therefore|thus|hence|select|choose|pick),?\s{1,2}[(*]{0,3}([B-HJ-P])(?:[.:)]\s|[.\s]*$)",
             r"\b([A-P])[)*]{0,3}\s{1,2}(?:it\sis\b|(?:is|as|would\s{1,2}be|must\s{1,2}be)\s{1,2}(?:the\s{1,2})?(?:most\s{1,2})?(?:correct|right|best|answer)\b)",
             r"([A-P])\s?(?:选项)?(?:正确|符合)",
             r"(?:[是为]|选项|选择|选|答案)\s{0,2}[是为:：]{0,2}\s{0,2}[(（*]{0,3}([A-P])(?![A-Za-z])",
@@ -145,14 +134,14 @@ _LETTER = re.compile(
     ),
     re.M,
 )
-_REJECTED = re.compile(
-    r"[)）*.:]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不)"
+_REJECTED = re.compile(  # or named beside another
+    r"[)）*.:]{0,3}\s{0,2}(?:(?:is|are|was)\s{1,2}(?:not|in(?:correct|valid)|wrong|false|too)\b|isn[’']t|错误|不"
+    r"|(?:,|、|和|或|and|or|/|&)\s{0,2}(?:option\s)?[(*]{0,3}[A-P]\b)"
 )
 _REJECTS = re.compile(
     r"(?:\b(?-i:[A-P])[)*]{0,3}\s{0,2}(?:,|、|和|或|and|or|/|&)|\b(?:not|neither|nor|than|except|unlike)|不)\s{0,2}(?:\w+\s{1,2})?[(*]{0,3}\Z",
     re.I,
 )
-_BESIDE_ANOTHER = re.compile(r"[)）*]{0,3}\s{0,2}(?:,|、|和|或|and|or|/|&)\s{0,2}(?:option\s)?[(*]{0,3}[A-P]\b")
 _YES_NO = re.compile(
     r"\b(yes|no)\b(?=\s?[,.:;!?–—*\"'-]|\s*\Z|\s(?:it|they|the|there|this|that|these|both|he|she|you|we)\b)|\A(是|否|不是)的?(?=\W|\Z)",
     re.I,
@@ -172,112 +161,45 @@ def stated_option(sentence: str, choices: Sequence[str], num_choices: int) -> st
 
 
 def _option_of(clause: str, choices: Sequence[str], num_choices: int) -> str | None:
-    spans = _spans_of_texts(clause, choices)
-    masked = clause
-    for start, end in spans:
-        masked = masked[:start] + "·" * (end - start) + masked[end:]
-    letters: list[str] = []
-    for match in _LETTER.finditer(masked):
-        letter, at = match[match.lastindex or 0].upper(), match.end(match.lastindex or 0)
-        if (
-            letter in LETTERS[:num_choices]
-            and not (_REJECTED.match(masked, at) or _BESIDE_ANOTHER.match(masked, at))
-            and not _REJECTS.search(masked[: at - 1][-30:])
-        ):
-            letters.append(letter)
-    if len(set(letters)) == 1:
-        return letters[0]
-    named = {choice: span for span, choice in spans.items() if not _REJECTS.search(clause[: span[0]][-30:])}
-    if letters:
-        return ""
-    if len(named) != 1 or re.search(r"\bor\b", clause.replace(next(iter(named)), "")):
-        return None
-    return next(iter(named))
-
-
-def _spans_of_texts(sentence: str, choices: Sequence[str]) -> dict[tuple[int, int], str]:
-    """Where a sentence has the texts of options: as they are written, else whatever their case, article and plural."""
     wordings = sorted(filter(_is_wording, choices), key=len, reverse=True)
-    for text, pattern_of in ((sentence, _as_written), (sentence.lower(), _in_any_case)):
-        spans: dict[tuple[int, int], str] = {}
-        taken: set[int] = set()
-        for choice in wordings:
-            for match in pattern_of(choice).finditer(text):
-                if match.start() not in taken:
-                    spans[match.span()] = choice
-                    taken.update(range(*match.span()))
-        if spans:
-            return spans
-    return {}
+    texts = list(_texts(tuple(wordings)).finditer(clause)) or list(_texts(tuple(wordings), True).finditer(clause))
+    masked = clause
+    for match in texts:
+        masked = masked[: match.start()] + "·" * len(match[0]) + masked[match.end() :]
+    letters = {
+        match[match.lastindex or 0]
+        for match in _LETTER.finditer(masked)
+        if not _REJECTED.match(masked, match.end(match.lastindex or 0))
+        and not _rejects(masked, match.start(match.lastindex or 0))
+    } & set(LETTERS[:num_choices])
+    if letters:
+        return letters.pop() if len(letters) == 1 else ""
+    named = {wordings[(match.lastindex or 1) - 1] for match in texts if not _rejects(clause, match.start())}
+    is_one = len(named) == 1 and not re.search(r"\bor\b", _texts(tuple(named), True).sub("", clause))
+    return named.pop() if is_one else None
+
+
+def _rejects(text: str, at: int) -> bool:
+    return _REJECTS.search(text[max(0, at - 30) : at]) is not None
 
 
 @lru_cache(maxsize=1024)
-def _as_written(choice: str) -> re.Pattern[str]:
-    return _whole(re.escape(choice.strip(" .")))
+def _texts(wordings: tuple[str, ...], in_any_case: bool = False) -> re.Pattern[str]:
+    """The texts of options, each a group: as they are written, or whatever their case, article and plural."""
 
+    def pattern(wording: str) -> str:
+        text = wording.strip(" .")
+        if in_any_case:
+            text = _ARTICLE.sub("", text.lower())
+            if text[-2:].isalpha():
+                return re.escape(text.removesuffix("s")) + "s?"
+        return re.escape(text)
 
-@lru_cache(maxsize=1024)
-def _in_any_case(choice: str) -> re.Pattern[str]:
-    words = _ARTICLE.sub("", choice.lower().strip(" ."))
-    return _whole(re.escape(words.removesuffix("s")) + "s?" if words[-2:].isalpha() else re.escape(words))
-
-
-def _whole(pattern: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![A-Za-z0-9]){pattern}(?![A-Za-z0-9])")
+    any_of = "|".join(f"({pattern(wording)})" for wording in wordings) or "(?!)"
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{any_of})(?![A-Za-z0-9])", re.I if in_any_case else 0)
 
 
 @lru_cache(maxsize=1024)
 def _is_wording(choice: str) -> bool:
     is_formula = any(sign in choice for sign in "\\=<>≤≥^")
     return not is_formula and (sum(map(str.isalpha, choice)) > 1 or bool(_TIME.search(choice)))
-
-
-# Numbers ----------------------------------------------------------------------------------------------------------
-
-_SPELLED = re.compile(
-    rf"(?<!\bthe\s)(?<!\bthis\s)(?<!\bwhich\s)\b(?:negative\s)?"
-    rf"(?:(?:{'|'.join(TENS)})(?:[-\s](?:{'|'.join(NUMBER_WORDS[1:10])}))?|{'|'.join(NUMBER_WORDS)})\b(?!-)"
-    r"(?!(?<=one)\s+of)(?!\s+(?:hundred|thousand|million))",
-    re.I,
-)
-# What stands before a number that a sentence states ...
-_STATES = re.compile(
-    r"(?:\b(?:is|are|was|were|be|equals?|gets?|gives?|has|have|contains?|shows?|measures?|becomes?|makes?|see|count|counted"
-    r"|find|obtain|yields?|leaves|total of|answer|so|therefore|thus|hence|namely|approaches|costs?"
-    r"|(?:clos\w+|equal|rounds?|comes?|came|amount\w*|add\w* up|sum\w*|simplif\w+|correspond\w*) to)\b|[=≈:]"
-    r"|等于|[为是有约得多少])"
-    r"[\s*$(]*(?:(?:about|approximately|around|roughly|exactly|only|just|a total of)\s+|≈\s*|\\\(\s*)*[\s*$(]*\Z",
-    re.I,
-)
-# ... and before one that only says where, when, of what or beside what.
-_BESIDE = re.compile(
-    r"(?:\b(?:above|below|over|under|than|beyond|from|out of|out of every|negative|minus|to|between|at least|at most"
-    r"|not|figure|step|question|point|row|part|column|page|angle|after|before|in|per|up to|(?<!, )or|every|each|buy"
-    r"|between\s\S{1,20}\sand|\d[\d.]{0,9}\S?,?\sand)|[∠△#+/×·]|\d\s?\*|[-−]\s)[\s$*]*\Z",
-    re.I,
-)
-# What follows a number that is a part of a formula or of a list.
-_UNFINISHED = re.compile(
-    r"\s?°?\s?[-−+*/×·=]\s?[$]?[\d(√\\]|[°%]?\s?(?:and|or|to|out of|out of every)\s[$]?\d|[°%]?,\s\d"
-    r"|(?<=\d)[abknxyz](?![A-Za-z])"
-)
-_NEGATED = re.compile(r"(?:\b(?:not|never|neither)|n[’']t)\s(?:\w+\s){0,2}\W*\Z|不\Z", re.I)
-_UNSOLVED = re.compile(r"(?:\d[a-z]|[a-z]\s?[-+]\s?[\d.]+(?:°|\^\s?\\circ|\^\{\\circ\})?)\s?=\s*\Z")  # 2x + 6 = 20
-
-
-def stated_number(sentence: str) -> str | None:
-    """The number that a sentence states: the last after a verb or "=", else its last; None for "5 or 6"."""
-    stated: list[tuple[re.Match[str], bool]] = []
-    other: list[tuple[re.Match[str], bool]] = []
-    matches = [*_SPELLED.finditer(sentence)]
-    if HAS_VALUE.search(sentence):
-        matches += (match for match in EXPRESSION_OR_MIXED.finditer(sentence) if HAS_VALUE.search(match[0]))
-    for match in sorted(matches, key=lambda match: match.start()):
-        before = sentence[max(0, match.start() - 30) : match.start()]
-        if _UNFINISHED.match(sentence, match.end()) or _NEGATED.search(before) or _UNSOLVED.search(before):
-            continue
-        (stated if _STATES.search(before) else other).append((match, bool(_BESIDE.search(before))))
-    numbers = [match for match, _ in stated] or [match for match, is_beside in other if not is_beside]
-    if not numbers or re.match(r"[^,]*?\bor\s[^,]*\d", sentence[numbers[-1].end() :]):
-        return None
-    return in_digits(numbers[-1][0].strip())
