@@ -54,9 +54,6 @@ def test_an_unknown_name_answers_with_the_nearest_and_exit_code_2(arguments, nea
     [
         ("run-table",),
         ("run-table", "main_7b", "--seeds", "one"),
-        ("report", "main_7b", "--seeds", "0,0"),
-        ("report", "main_7b", "--seeds", "-1"),
-        ("report", "main_7b", "--seeds", ""),
         ("report", "main_7b", "--rows", ","),
         ("report", "main_7b", "--columns", ""),
         ("train", "grpo", "--seed", "-1", "--dry-run"),

@@ -10,7 +10,6 @@ from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.evaluation.tasks import expand
 from atrl_bench.experiments.definition import (
     TableDefinition,
-    list_ablations,
     list_tables,
     load_table,
 )
@@ -128,13 +127,6 @@ def test_rows_of_one_group_are_set_against_its_own_baseline():
     assert table.baseline_of(table.row("grpo_7b")) == "zero_shot_7b"
     assert table.baseline_of(table.row("grpo_3b")) == "zero_shot_3b"
     assert load_table("main_7b").baseline_of(load_table("main_7b").row("grpo")) == "zero_shot"
-
-
-def test_the_tables_of_the_paper_and_its_ablations_are_told_apart():
-    assert set(list_tables("at_rl")) - set(list_ablations()) == {
-        *("main_7b", "cross_dataset", "scale_32b", "video", "headroom", "looking", "released_7b")
-    }
-    assert len(list_ablations()) == 6 + sum(load_table(name).kind == "ablation" for name in OWN)
 
 
 def test_a_served_row_of_a_video_table_is_asked_once_for_each_number_of_frames():
