@@ -3,7 +3,7 @@
     python examples/own_rule.py
 
 The same function goes into a trainer: `with_credit(GRPOTrainer, rule=last_look)`. In a package it gets a name that
-recipes and tables know: docs/adding_a_credit_rule.md.
+recipes and tables know: docs/credit_rules.md.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """How often prose is misread, by source of the labelled answers: counts and intervals, never a row of the sealed part.
 
-`python tests/grading_rates.py` writes the table into docs/reproducing.md; tests/grading/test_prose.py compares.
+`python tests/grading_rates.py` writes the table into docs/statistics.md; tests/grading/test_prose.py compares.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
 
 READ, SEALED = (Path(__file__).parent / "grading" / "corpus" / f"{part}.jsonl" for part in ("read", "sealed"))
-PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
+PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
 BLOCK = re.compile(r"(<!-- grading -->\n)(.*?)(<!-- end -->)", re.S)
 
 

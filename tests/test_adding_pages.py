@@ -17,7 +17,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def test_a_benchmark_is_a_yaml_and_a_python_file(checkout):
-    (dataset, module), (task,) = blocks("adding_a_task.md", "python"), blocks("adding_a_task.md", "yaml")
+    (dataset, module), (task, *_) = blocks("adding.md", "python"), blocks("adding.md", "yaml")
     checkout.write("tasks/plates_test.py", module)
     checkout.write("tasks/plates_test.yaml", task)
     (checkout.folder / "DATA" / "plates").mkdir(parents=True)
@@ -30,8 +30,8 @@ def test_a_benchmark_is_a_yaml_and_a_python_file(checkout):
 
 @pytest.mark.slow
 def test_a_credit_rule_of_another_package_is_tested_trained_and_a_row_of_a_table(checkout):
-    function, by_hand = blocks("adding_a_credit_rule.md", "python")
-    (project,), (table,) = blocks("adding_a_credit_rule.md", "toml"), blocks("adding_a_credit_rule.md", "yaml")
+    function, by_hand = blocks("credit_rules.md", "python")
+    (project,), (table,) = blocks("credit_rules.md", "toml"), blocks("credit_rules.md", "yaml")
     files = {"sharper/rules.py": function, "sharper/paper/tables/sharpness.yaml": table}
     files["sharper/paper/paper.yaml"] = "title: Sharper attention"
     checkout.install(project, {"sharper/__init__.py": "", "sharper/paper/__init__.py": "", **files})
@@ -81,8 +81,8 @@ def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(chec
 
 @pytest.mark.slow
 def test_a_paper_is_a_folder_outside_the_package(checkout):
-    paper, main, protocols, claims, recipe = blocks("adding_a_paper.md", "yaml")
-    (scores,), (commands,) = blocks("adding_a_paper.md", "csv"), blocks("adding_a_paper.md", "bash")
+    _, paper, main, protocols, claims, recipe = blocks("adding.md", "yaml")
+    (scores,), (commands,) = blocks("adding.md", "csv"), blocks("adding.md", "bash")
     files = {"paper.yaml": paper, "tables/main.yaml": main, "tables/protocols.yaml": protocols}
     files |= {"scores/main.csv": scores, "claims.yaml": claims, "recipes/look_first.yaml": recipe}
     for name, text in files.items():

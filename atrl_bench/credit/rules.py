@@ -75,7 +75,7 @@ def credit_rule(rule: str | CreditRule) -> CreditRule:
             raise PluginError(
                 f"Credit rule {rule!r} of package {package_of(plugins('rules')[rule])} is no function.",
                 why=f"It is a {type(loaded).__name__}.",
-                next_step="see docs/adding_a_credit_rule.md",
+                next_step="see docs/credit_rules.md",
             )
         return cast(CreditRule, loaded)
     raise UnknownNameError("credit rule", rule, rule_names(), next_step="atrl-bench list rules")
