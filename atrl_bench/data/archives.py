@@ -35,7 +35,7 @@ from atrl_bench.locks import alone
 MAX_FILES = 2_000_000
 SPARE_BYTES = 1 << 30  # of the disk, for everything else
 MAX_HEADER_BYTES = 1 << 20  # before a file of a tar: long names and the like; `tarfile` holds all of it
-MAX_DIRECTORY_BYTES = 256 << 20  # of a zip, whose list of files `zipfile` holds
+MAX_DIRECTORY_BYTES = 96 << 20  # of a zip, whose list of files `zipfile` holds in nine times as many
 MAX_PATH, MAX_PART = 4000, 255  # letters of a name, and between two slashes of it
 COMPLETE = ".complete"  # beside files that were laid out, once all of them are there
 MARKERS = ".unpacked"  # below the folder: a file for each archive that is whole in it

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_BYTES = 256 << 20  # of a picture's file
+STRIP = 256  # rows of pixels
 CELL = frozenset({"bytes", "path"})  # the fields of a picture's cell, and no others
 
 
@@ -32,13 +33,24 @@ def open_picture(source: bytes | Path) -> Image:
     with warnings.catch_warnings():
         warnings.simplefilter("error", Pillow.DecompressionBombWarning)
         with _opened(source) as file:
-            picture = file.copy()  # loads it
-    if picture.mode in ("RGBA", "LA", "PA") or "transparency" in picture.info:
-        picture = picture.convert("RGBA")
-        page = Pillow.new("RGBA", picture.size, "white")
-        page.alpha_composite(picture)
-        picture = page
-    return picture.convert("RGB")
+            file.load()
+            if file.mode in ("RGBA", "LA", "PA") or "transparency" in file.info:
+                return _on_white(file)
+            return file.convert("RGB")
+
+
+def _on_white(picture: Image) -> Image:
+    """Strip by strip: of a whole picture of 89 million pixels, four copies would be 1.4 GB."""
+    from PIL import Image as Pillow
+
+    width, height = picture.size
+    page = Pillow.new("RGB", picture.size)
+    for top in range(0, height, STRIP):
+        strip = picture.crop((0, top, width, min(height, top + STRIP))).convert("RGBA")
+        white = Pillow.new("RGBA", strip.size, "white")
+        white.alpha_composite(strip)
+        page.paste(white.convert("RGB"), (0, top))
+    return page
 
 
 def picture_size(source: bytes | Path) -> tuple[int, int]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
-from local_hub import FIRST, NOBODY, SECOND, LocalHub, run
+from local_hub import FIRST, NOBODY, SECOND, LocalHub, environment, run
 
 from atrl_bench.data.repository import Repository
 from atrl_bench.digests import file_digest
@@ -114,6 +117,31 @@ def test_a_download_goes_on_after_the_connection_broke(local_hub, rows, expected
     rows.cut["data/test.parquet"] = 50_000
     assert run(FETCH, tmp_path, local_hub.url) == expected
     assert local_hub.sent.count("data/test.parquet") == 2
+
+
+KILLED = """
+import os, signal, sys
+left = [int(os.environ["KILLED_AT"])]
+def count(event, arguments):  # what it does to files of the hub's cache
+    touches = event in ("open", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.remove")
+    if touches and str(arguments[0]).startswith(os.environ["HF_HOME"]):
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+"""
+
+
+def test_a_fetch_that_is_killed_anywhere_goes_on_to_the_same_bytes(local_hub, rows, expected, tmp_path) -> None:
+    codes = []
+    for at in (3, 9, 15, 21, 27, 60):
+        program = [sys.executable, "-c", KILLED + FETCH]
+        env = environment(tmp_path, local_hub.url, KILLED_AT=str(at))
+        done = subprocess.run(program, env=env, check=False, capture_output=True, text=True)
+        codes.append(done.returncode)
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    assert codes.count(-signal.SIGKILL) >= 3
+    assert run(FETCH, tmp_path, local_hub.url) == expected
 
 
 def test_files_that_arrive_with_other_bytes_are_named_and_fetched_by_the_same_command(

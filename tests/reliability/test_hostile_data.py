@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 import resource
+import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hostile_rows import AnswersAtOnce, encoded, png
+from PIL import Image
 
 from atrl_bench.data import limits
+from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.tables import read_tables
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
 from atrl_bench.evaluation.cell import evaluate
@@ -200,6 +205,34 @@ def test_ten_thousand_columns_more_are_refused_at_once(store, tmp_path) -> None:
     with pytest.raises(InvalidFileError, match="has 10003 columns"):
         evaluated(store, data)
     assert time.monotonic() - started < 10
+
+
+MOST = """
+import resource, sys
+from pathlib import Path
+from atrl_bench.data.pictures import open_picture
+open_picture(Path(sys.argv[1]))  # imports what it needs
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+open_picture(Path(sys.argv[2]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_a_picture_takes_ten_bytes_a_pixel_and_so_less_than_a_gigabyte(tmp_path, mode) -> None:
+    for side in (10, 3000):
+        Image.new(mode, (side, side)).save(tmp_path / f"{side}.png")
+    program = [sys.executable, "-c", MOST, tmp_path / "10.png", tmp_path / "3000.png"]
+    taken = int(subprocess.run(program, check=True, capture_output=True, text=True).stdout) * 1024
+    assert taken < 10 * 3000**2
+    assert 10 * Image.MAX_IMAGE_PIXELS < 1 << 30
+
+
+def test_a_transparent_picture_is_laid_on_white_the_same_in_strips_as_whole(tmp_path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (600, 31, 4), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    whole = Image.alpha_composite(Image.new("RGBA", (31, 600), "white"), Image.fromarray(pixels)).convert("RGB")
+    assert open_picture(tmp_path / "a.png").tobytes() == whole.tobytes()
 
 
 # Texts of a few hundred kilobytes that would be gigabytes of cells.
