@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import yaml
@@ -12,7 +13,8 @@ from stored import fill_cell
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
-from atrl_bench.report.exports import export
+from atrl_bench.report.exports import export, log_of
+from atrl_bench.report.frame import frame
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run_spec import run_spec
@@ -34,7 +36,7 @@ def run_dir(tmp_path):
         (folder / "resume").mkdir()
         (folder / "resume" / "optimizer.pt").write_bytes(b"only for resuming")
         store.finish_run(key, checkpoint=f"checkpoints/{key}", digest="d" * 16, seconds=75.0, summary={})
-        decoding = {"repeats": 1, "temperature": 0.1, "max_new_tokens": 64}
+        decoding = {"repeats": 1, "temperature": 0.1, "top_p": 1.0, "max_new_tokens": 64}
         spec = {"kind": "evaluation", "task": "geoqa_test", "task_version": "1", "split": "test", "judge": None}
         spec |= {"model_name": key, "model_digest": "d" * 16, "decoding": decoding, "limit": None, "profile": "smoke"}
         fill_cell(store, spec, "+++-")
@@ -55,6 +57,24 @@ def test_a_card_has_the_numbers_their_intervals_and_how_to_redo_them(run_dir):
     assert "in 1 min 15 s" in text
     assert yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])["credit"]["rule"] == "atrl"
     assert "atrl-bench train RECIPE --profile smoke" in text
+
+
+def test_where_a_judge_failed_on_a_fifth_a_card_a_log_and_a_frame_have_no_score(run_dir):
+    run_dir, _ = run_dir
+    with run_dir.open_store() as store:
+        (cell,) = store.cells(kind="evaluation")
+        key = fill_cell(store, {**cell.spec, "task": "mathvision_testmini"}, "+" * 40 + "-" * 40 + "j" * 20)
+        log = log_of(store, store.cell(key))
+    (path,) = export(run_dir, "card")
+    assert (
+        "| MathVision (test) | acc@1 | none: the judge failed | 40.0 to 60.0 | 80 | rules alone |" in path.read_text()
+    )
+    (scorer,) = log["results"]["scores"]
+    values = {name: metric["value"] for name, metric in scorer["metrics"].items()}
+    assert values == {"acc@1, lowest": 0.4, "acc@1, highest": 0.6}
+    scores = frame(run_dir).set_index("task").value
+    assert scores["geoqa_test"] == 75.0
+    assert math.isnan(scores["mathvision_testmini"])
 
 
 def test_a_folder_without_a_training_has_no_card(tmp_path):
