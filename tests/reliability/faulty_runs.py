@@ -72,7 +72,7 @@ class Folder:
         paths = [path for name in ("reports", "credit") for path in sorted((self.path / name).rglob("*"))]
         # The front page says how long each training took.
         files = {
-            str(path.relative_to(self.path)): re.sub(rb">\s*[\d.]+ (?:s|min)\s*<", b"><", path.read_bytes())
+            str(path.relative_to(self.path)): re.sub(rb">\s*(?:[\d.]+ (?:s|min|h)\s*)+<", b"><", path.read_bytes())
             for path in paths
             if path.is_file()
         }
