@@ -140,6 +140,7 @@ class CellRunner:
             yield lambda: load_model(local.find_model(self.model), self.spec)
         else:
             with closing(self._served(self.options.endpoint)) as served:
+                served.client.require_there()
                 yield lambda: served
 
     def _served(self, endpoint: EndpointConfig) -> EndpointModel:

@@ -35,6 +35,7 @@ from atrl_bench.models.completion import (
 from atrl_bench.models.secret import Secret
 
 MAX_REPLY_BYTES = 1 << 20  # for each answer that was asked for
+SECONDS_TO_ANSWER = 8.0  # that a server may take to say that it is there
 MAX_WAIT_SECONDS = 60.0  # a server may ask for an hour; the run is better resumed then
 MAX_NAMES, MAX_NAME = 20, 100  # of what a server says that it serves, and letters of one
 LEAST_BIAS = -100  # of a token's logit, in OpenAI's protocol
@@ -160,6 +161,17 @@ class ChatClient:
             one._replace(text=redacted(one.text), thought=redacted(one.thought)) for one in read_completions(content)
         ]
 
+    def require_there(self) -> None:
+        """Raise within ten seconds where nothing answers at the address; what it answers does not matter here."""
+        try:
+            self._exchange("GET", "/models", MAX_REPLY_BYTES, seconds=SECONDS_TO_ANSWER)
+        except NoReplyError as error:
+            raise EndpointError(
+                f"Nothing answers at {self.config.base_url}.",
+                why=self._secret.redacted(str(error)),
+                next_step="start the server, then run the same command again: what has been answered is stored",
+            ) from error
+
     def retried(self, attempt: Callable[[], T]) -> T:
         """Call `attempt` again, each time after a longer wait, while it raises `NoReplyError`.
 
@@ -191,11 +203,19 @@ class ChatClient:
         return sent
 
     def _exchange(
-        self, method: str, page: str, max_bytes: int, body: dict[str, Any] | None = None
+        self,
+        method: str,
+        page: str,
+        max_bytes: int,
+        body: dict[str, Any] | None = None,
+        *,
+        seconds: float | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         encoded = json.dumps(body, ensure_ascii=False, allow_nan=False).encode() if body else None
         try:
-            status, headers, content = self._http.exchange(method, self._url + page, encoded, max_bytes=max_bytes)
+            status, headers, content = self._http.exchange(
+                method, self._url + page, encoded, max_bytes=max_bytes, seconds=seconds
+            )
         except ValueError as error:
             raise EndpointError(
                 f"{self.config.base_url} is not the address of an endpoint.",

@@ -60,13 +60,17 @@ class BoundedHttp:
             future.cancel()
         asyncio.run_coroutine_threadsafe(self._client.aclose(), self._loop).result()
 
-    def exchange(self, method: str, url: str, body: bytes | None = None, *, max_bytes: int) -> Reply:
-        """The body of a request is JSON.
+    def exchange(
+        self, method: str, url: str, body: bytes | None = None, *, max_bytes: int, seconds: float | None = None
+    ) -> Reply:
+        """The body of a request is JSON; `seconds` in place of those that every exchange has.
 
         Raises `NoReplyError` for what may pass by itself: no connection, a cut reply, one that is too long or too slow.
         Raises `ValueError` for a URL that is none.
         """
-        future = asyncio.run_coroutine_threadsafe(self._exchange(method, url, body, max_bytes), self._loop)
+        future = asyncio.run_coroutine_threadsafe(
+            self._exchange(method, url, body, max_bytes, seconds or self._seconds), self._loop
+        )
         self._under_way.add(future)
         try:
             return future.result()
@@ -83,10 +87,10 @@ class BoundedHttp:
         finally:
             self._under_way.discard(future)
 
-    async def _exchange(self, method: str, url: str, body: bytes | None, max_bytes: int) -> Reply:
+    async def _exchange(self, method: str, url: str, body: bytes | None, max_bytes: int, seconds: float) -> Reply:
         raw = bytearray()
         async with (
-            asyncio.timeout(self._seconds),
+            asyncio.timeout(seconds),
             self._client.stream(method, url, content=body, headers=JSON if body else None) as response,
         ):
             async for chunk in response.aiter_raw():

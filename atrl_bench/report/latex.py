@@ -73,7 +73,11 @@ def latex_environment() -> Any:
     )
     # `tex` is for what a macro returns: its values have been escaped inside.
     made.globals |= {"colours": _COLOURS}
-    made.filters |= {"tex": Tex, "running": running_latex, "in_lines": lambda text: textwrap.wrap(text, 14) or [""]}
+    made.filters |= {
+        "tex": Tex,
+        "running": running_latex,
+        "in_lines": lambda text, width=14: textwrap.wrap(text, width) or [""],
+    }
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 import time
@@ -13,7 +14,7 @@ from http_servers import ChatServer
 from werkzeug.serving import make_ssl_devcert
 
 from atrl_bench.errors import EndpointError
-from atrl_bench.models.chat_client import EndpointConfig, Reply, ask_all
+from atrl_bench.models.chat_client import ChatClient, EndpointConfig, Reply, ask_all
 
 CUT_OFF = json.dumps({"choices": [{"finish_reason": "length", "message": {"content": "7"}}]}).encode()
 
@@ -76,6 +77,26 @@ def test_each_reply_is_handed_over_the_moment_it_is_there(serve):
 
     ask(serve(answer=answer), [0, 1], on_reply=on_reply)
     assert replies == [(0, 0), (1, 1)]
+
+
+def test_a_dead_or_silent_endpoint_is_said_before_anything_is_asked(monkeypatch):
+    monkeypatch.setattr("atrl_bench.models.chat_client.SECONDS_TO_ANSWER", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # takes connections and says nothing
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        with (
+            ChatClient(EndpointConfig(address, "vlm")) as client,
+            pytest.raises(EndpointError, match="Nothing answers"),
+        ):
+            client.require_there()
+    with ChatClient(EndpointConfig(address, "vlm")) as client, pytest.raises(EndpointError, match="Nothing answers"):
+        client.require_there()
+
+
+def test_a_server_without_a_list_of_models_is_there(serve):
+    with ChatClient(serve().config()) as client:
+        client.require_there()
 
 
 def test_an_endpoint_that_is_down_stops_all_questions_and_keeps_what_was_read(serve):

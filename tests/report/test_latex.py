@@ -24,7 +24,13 @@ SETTINGS = {
     "like ICML": r"\documentclass{article}\usepackage{two_columns}\usepackage{xcolor}",
     "like NeurIPS": r"\documentclass{article}\usepackage{one_column}\usepackage{xcolor}",
     "like ACM": r"\documentclass{narrow_columns}",
+    "like LNCS": r"\documentclass{article}\usepackage{xcolor}\textwidth 12.2cm \textheight 19.3cm ",
+    "like REVTeX's preprint": r"\documentclass[12pt]{article}\usepackage{xcolor}\linespread{1.7}\textheight 23cm ",
 }
+# How much each table is shrunk, in percent, into what pdflatex says.
+SHRUNK = r"""\let\shrink\resizebox\renewcommand\resizebox[3]{\setbox0\hbox{#3}%
+\typeout{Shrunk to \the\numexpr 100*\linewidth/\wd0\relax.}\shrink{#1}{#2}{#3}}
+"""
 
 
 def compiled(folder: Path, source: str) -> str:
@@ -62,11 +68,13 @@ def test_every_float_compiles_in_the_usual_kinds_of_paper_and_no_box_sticks_out(
     for file in CLASSES.iterdir():
         shutil.copy(file, tmp_path)
     inputs = "\n".join(rf"Words.\input{{{name}}}\clearpage" for name in names)
-    body = f"\\usepackage{{booktabs,graphicx}}\\begin{{document}}\n{inputs}\n\\end{{document}}"
+    body = f"\\usepackage{{booktabs,graphicx}}{SHRUNK}\\begin{{document}}\n{inputs}\n\\end{{document}}"
     said = compiled(tmp_path, f"{SETTINGS[setting]}{body}")
     assert len(names) == 1 + 7
     assert not overfull(said)
     assert "too large" not in said  # no float is longer than its page
+    shrunk = dict(zip(names, map(int, re.findall(r"Shrunk to (\d+)\.", said)), strict=False))
+    assert min(shrunk.values()) >= 65, shrunk  # of ten points six and a half
 
 
 @needs.pdflatex
@@ -130,7 +138,8 @@ def test_the_latex_has_the_published_numbers_as_printed(table):
     assert r"{\scriptsize\quad difference} & {\scriptsize +2.81}" in published
     assert r"\textbf{SAPO + AT-RL} & \textbf{52.77} &" in published
     assert r"StepGRPO\textsuperscript{i} & 41.12" in published
-    assert "mini: GRPO + AT-RL $-$ mini: GRPO & " in files["_credit"]
+    assert "mini: GRPO + AT-RL & " in files["_credit"]
+    assert r"{\scriptsize\quad $-$ mini: GRPO} & {\scriptsize $\pm$" in files["_credit"]
 
 
 def test_a_table_with_many_columns_is_printed_with_its_models_as_columns(table, monkeypatch):
