@@ -18,6 +18,7 @@ Added after the first cards, of which two committed themselves, and before any t
 was seen: the same once more with 256 prompts. The cards of 96 stay the endpoint.
 
     python benchmarks/card_hits.py --out FOLDER [--seeds 4] [--bases-only]     # resumes; --csv FILE keeps the figures
+    python benchmarks/card_hits.py --read docs/worlds_report/card_hits.csv     # what kept figures come to
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -180,9 +182,23 @@ def write_csv(bases: Sequence[Base], path: Path) -> None:
             writer.writerow(asdict(base) | values)
 
 
+def read_csv(path: Path) -> list[Base]:
+    with path.open(newline="") as file:
+        return [_base(row) for row in csv.DictReader(file)]
+
+
+def _base(row: dict[str, str]) -> Base:
+    numbers = {name: float(row[name]) for name in ("wrong_fraction", "right", "factor", "low", "high")}
+    by_seed = {rule: tuple(map(float, row[rule].split())) for rule in ("uniform", "connectivity")}
+    values: dict[str, Any] = {**row, **numbers, **by_seed, "prompts": int(row["prompts"])}
+    return Base(**values)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="run folder, which the same command resumes")
+    todo = parser.add_mutually_exclusive_group(required=True)
+    todo.add_argument("--out", type=Path, help="run folder, which the same command resumes")
+    todo.add_argument("--read", type=Path, help="say what these figures come to, and measure nothing")
     parser.add_argument("--seeds", type=int, default=4, help="training seeds of each row")
     parser.add_argument("--bases-only", action="store_true", help="make the bases and print their digests")
     parser.add_argument("--csv", type=Path, help="keep the figures here")
@@ -192,7 +208,7 @@ def main() -> None:
             folder = Path(at_base(seed, arguments.out).profile.model)
             print(folder.name, json.loads((folder / "base.json").read_text())["sha256"][:16], flush=True)
         return
-    bases = measured(arguments.out, PROMPTS, arguments.seeds)
+    bases = read_csv(arguments.read) if arguments.read else measured(arguments.out, PROMPTS, arguments.seeds)
     if arguments.csv is not None:
         write_csv(bases, arguments.csv)
     for prompts in PROMPTS:
