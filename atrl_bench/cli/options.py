@@ -20,6 +20,7 @@ from typer import BadParameter, Context, Option, echo
 
 if TYPE_CHECKING:
     from atrl_bench.engines.devices import Cluster, Machine
+    from atrl_bench.experiments.definition import TableDefinition
     from atrl_bench.experiments.price import Price
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.profiles import Profile
@@ -51,12 +52,28 @@ def complete_tables(incomplete: str) -> list[str]:
     return _matching(incomplete, ["all", *list_tables(), *list_signal_tables()])
 
 
-def complete_rows(context: Context, incomplete: str) -> list[str]:
-    from atrl_bench.experiments.definition import list_tables, load_table
+def complete_ablations(incomplete: str) -> list[str]:
+    from atrl_bench.experiments.definition import list_ablations
 
+    return _matching(incomplete, list_ablations())
+
+
+def complete_rows(context: Context, incomplete: str) -> list[str]:
+    return _matching(incomplete, [row.id for table in _tables_of(context) for row in table.rows])
+
+
+def complete_columns(context: Context, incomplete: str) -> list[str]:
+    return _matching(incomplete, [column.id for table in _tables_of(context) for column in table.columns])
+
+
+def _tables_of(context: Context) -> list[TableDefinition]:
+    """The table or ablation that a line names; none where it does not yet."""
+    from atrl_bench.experiments.definition import list_ablations, list_tables, load_table
+
+    known = {*list_tables(), *list_ablations()}
     # An option that waits for its value leaves the line unparsed: its words are then all among the arguments.
-    names = [str(value) for value in (*context.params.values(), *context.args) if value in list_tables()]
-    return _matching(incomplete, [row.id for name in names[:1] for row in load_table(name).rows])
+    words = [value for value in (*context.params.values(), *context.args) if isinstance(value, str) and value in known]
+    return [load_table(name) for name in words[:1]]
 
 
 def complete_tasks(incomplete: str) -> list[str]:

@@ -13,6 +13,9 @@ from atrl_bench.cli.options import (
     ANSWERING,
     Options,
     allow_code,
+    complete_ablations,
+    complete_columns,
+    complete_rows,
     complete_tables,
     hours_of,
     names_of,
@@ -134,7 +137,9 @@ def _run_until_decided(table: str, options: Options, effect: float, budget: floa
 @with_options(*(name for name in RUN if name != "compared_at"))
 def ablate(
     options: Options,
-    ablation: Annotated[str, Argument(help="an ablation of `atrl-bench list ablations`")],
+    ablation: Annotated[
+        str, Argument(help="an ablation of `atrl-bench list ablations`", autocompletion=complete_ablations)
+    ],
     topk: Annotated[
         str | None, Option(help="hard truncation to this share of the tokens, or to several: 0.1,0.15")
     ] = None,
@@ -241,9 +246,9 @@ def report(
 @with_options(*(name for name in TABLE if name not in ("rows", "columns")))
 def explain(
     options: Options,
-    table: Annotated[str, Argument(help="a table of `atrl-bench list tables`")],
-    row: Annotated[str, Argument(help="a row of it")],
-    column: Annotated[str, Argument(help="a column of it, or average")],
+    table: Annotated[str, Argument(help="a table of `atrl-bench list tables`", autocompletion=complete_tables)],
+    row: Annotated[str, Argument(help="a row of it", autocompletion=complete_rows)],
+    column: Annotated[str, Argument(help="a column of it, or average", autocompletion=complete_columns)],
 ) -> None:
     """Say where one number comes from.
 

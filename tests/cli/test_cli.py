@@ -193,12 +193,24 @@ def test_a_shell_completes_tables_rows_tasks_and_profiles():
     assert "main_7b:grpo_atrl" in options.complete_row_models("main_7b:grpo_a")
     assert "geoqa_test,mathvision_testmini" in options.complete_tasks("geoqa_test,mathvision_t")
     assert options.complete_profiles("sm") == ["smoke"]
-    environment = {"_ATRL_BENCH_COMPLETE": "complete_bash", "COMP_CWORD": "4"}
-    environment["COMP_WORDS"] = "atrl-bench run-table main_7b --rows zero_shot,grpo_a"
+    assert "hard_truncation" in options.complete_ablations("hard")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("run-table main_7b --rows zero_shot,grpo_a", "zero_shot,grpo_atrl"),
+        ("explain main_7b grpo_a", "grpo_atrl"),
+        ("explain main_7b grpo geoqa", "geoqa_test"),
+    ],
+)
+def test_a_shell_completes_what_the_table_on_the_line_has(line, offered):
+    environment = {"_ATRL_BENCH_COMPLETE": "complete_bash", "COMP_CWORD": str(len(line.split()))}
+    environment["COMP_WORDS"] = f"atrl-bench {line}"
     program = "from atrl_bench.cli import app; app(prog_name='atrl-bench')"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert "zero_shot,grpo_atrl" in done.stdout.split(), done.stderr
+    assert offered in done.stdout.split(), done.stderr
 
 
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path):

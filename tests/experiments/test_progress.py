@@ -99,6 +99,9 @@ def test_the_time_left_is_told_by_the_speed_of_training_and_then_by_finished_row
     watch.row_done()
     # Two rows in 200 s, so two more every 200 s.
     assert watch.line().startswith("2/6 rows, about 6 min 40 s left")
+    for _ in range(4):
+        watch.row_done()
+    assert watch.line().startswith("6/6 rows, finishing")
 
 
 def test_the_time_left_does_not_jump_while_short_trainings_begin_and_end(store, now, monkeypatch):
