@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -141,6 +140,8 @@ def _trained(
     on_progress: Callable[[int, int], None] | None,
 ) -> TrainingResult:
     """The result of the steps that are left; `began` is when a run without a break would have."""
+    from atrl_bench.training.saving import save_model
+
     processes, size = launched(), trainer.updates_per_rollout
     if on_progress is not None and processes.is_main:
         tell, rollouts = on_progress, trainer.num_updates // size
@@ -149,7 +150,7 @@ def _trained(
         trainer.resume(checkpoint)
     with heard() as request:
         trainer.train(request)
-    _save_model(trainer, folder)
+    save_model(trainer, folder)
     result = _completed(folder, time.monotonic() - began, trainer) if processes.is_main else None
     return cast("TrainingResult", processes.agree(result))
 
@@ -237,65 +238,3 @@ def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / "lock"):
         yield
-
-
-# The model in its folder: whole, merged, and with the same bytes for the same weights ---------------------------------
-
-
-def _save_model(trainer: Trainer, folder: Path) -> None:
-    """Write the model under another name in its run folder, then move it there file by file."""
-    from atrl_bench.training.sharding import gathered_weights, shards_models
-
-    trainer.release()
-    # Of processes that share a model all gather the weights together; what follows is the main one's alone.
-    state = gathered_weights(trainer.model) if shards_models() else None
-    if trainer.processes.is_main:
-        temporary = folder / "unfinished"
-        shutil.rmtree(temporary, ignore_errors=True)
-        _forget_batches(trainer.processor)
-        _write_model(trainer, temporary, state)
-        _forget_loading(temporary / "tokenizer_config.json")
-        for path in sorted(temporary.iterdir()):
-            if path.is_dir():
-                shutil.rmtree(folder / path.name, ignore_errors=True)
-            os.replace(path, folder / path.name)
-        temporary.rmdir()
-    trainer.processes.meet("writing the model")
-
-
-def _write_model(trainer: Trainer, folder: Path, state: dict[str, Any] | None) -> None:
-    """Write the model and its processor; `state` has the weights of one that is sharded."""
-    model = trainer.model
-    if not hasattr(model, "merge_and_unload"):
-        if state is not None:  # a weight with two names has become two, of which a file has one
-            state = {name: value for name, value in state.items() if name not in model.all_tied_weights_keys}
-        model.save_pretrained(folder, state_dict=state)
-    else:
-        model.save_pretrained(folder / "adapter", state_dict=state)
-        if state is not None:
-            model = _reloaded(model, folder / "adapter")
-        model.merge_and_unload().save_pretrained(folder)
-    trainer.processor.save_pretrained(folder)
-
-
-def _reloaded(model: Any, adapter: Path) -> Any:
-    """The base of a sharded model, whole and on the CPU, with the adapters in this folder."""
-    from peft import PeftModel
-    from transformers import AutoModelForImageTextToText
-
-    base = AutoModelForImageTextToText.from_pretrained(model.config._name_or_path, dtype=model.config.dtype)
-    return PeftModel.from_pretrained(base, adapter, torch_device="cpu")
-
-
-def _forget_batches(processor: Any) -> None:
-    """Undo the padding a tokenizer keeps from its last batch: a run resumed after its last update has not seen one."""
-    backend = getattr(processor, "tokenizer", processor).backend_tokenizer
-    backend.no_padding()
-    backend.no_truncation()
-
-
-def _forget_loading(path: Path) -> None:
-    """Drop how the base's tokenizer was loaded: transformers writes it down, and it depends on the environment."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    kept = {name: value for name, value in content.items() if name not in ("is_local", "local_files_only")}
-    path.write_text(json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")

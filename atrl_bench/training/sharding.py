@@ -172,18 +172,5 @@ def gathered(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def gathered_weights(model: nn.Module) -> dict[str, Tensor] | None:
-    """All weights by their names, in the memory of the main process's machine; None on the other processes.
-
-    They are gathered one at a time: no device ever holds them all.
-    """
-    is_main, found = launched().is_main, dict[str, Tensor]()
-    for name, value in model.state_dict().items():
-        whole_value = gathered(value)
-        if is_main:
-            found[name] = whole_value.cpu()
-    return found if is_main else None
-
-
 def _units(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if isinstance(module, FSDPModule)]

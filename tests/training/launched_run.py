@@ -21,7 +21,7 @@ from transformers import AutoModelForImageTextToText
 
 from atrl_bench.engines.stop import Stopped
 from atrl_bench.profiles import Profile
-from atrl_bench.training import rollouts
+from atrl_bench.training import rollouts, saving
 from atrl_bench.training.loop import Loop
 from atrl_bench.training.passes import Passes
 from atrl_bench.training.policy import trainable
@@ -76,6 +76,17 @@ def apart_from_whole(trainer, batch):
     return (found[0] - found[1]).abs().max().item()
 
 
+def watch_files(report, most_bytes):
+    """Write down the bytes of each file of the trained model, which has at most so many."""
+    saving.MOST_FILE_BYTES, write = most_bytes, saving.save_file
+
+    def watched(part, path, metadata):
+        report["files"].append(held_bytes(part.values()))
+        write(part, path, metadata)
+
+    saving.save_file = watched
+
+
 def watch_passes(report):
     """Write down what this process holds at each pass of the loss, and the type of what passes say."""
     loss, through = Loop.loss, Passes._through
@@ -103,13 +114,14 @@ def watch_passes(report):
 if __name__ == "__main__":
     kind, recipe, base, data, out, profile = sys.argv[1:]
     rollouts.GradingPool = {"shared": CoinPool, "apart": AllWrong}[kind]
-    report: dict = {"rows": [], "whole_gradient": [], "dtypes": [], "units": {}, "held": {}}
+    report: dict = {"rows": [], "whole_gradient": [], "dtypes": [], "units": {}, "held": {}, "files": []}
     if kind == "shared":
         os.environ["ACCELERATE_USE_FSDP"] = "true"
         watch_passes(report)
     remembered(Loop, "generate_own", lambda self, given, _: report["rows"].append([given[1], *given[0]]))
     fields = json.loads(recipe)
     stop_after = fields.pop("stop_after", None)
+    watch_files(report, fields.pop("most_file_bytes", saving.MOST_FILE_BYTES))
     if stop_after is not None and os.environ["RANK"] == os.environ["TOLD"]:  # the one process that is told
         remembered(
             Loop, "update", lambda self, *_: self.step + 1 == stop_after and os.kill(os.getpid(), signal.SIGTERM)

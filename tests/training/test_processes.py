@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from transformers import AutoModelForImageTextToText
 
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -48,11 +49,18 @@ def two_processes(launch):
 @pytest.mark.slow
 @pytest.mark.parametrize("finetuning", ["lora", "full"])
 def test_a_model_shared_by_two_processes_is_sampled_by_each_and_saved_whole(two_processes, base_folder, finetuning):
-    first, second = two_processes("shared", name="grpo", credit="atrl", finetuning=finetuning)
+    first, second = two_processes("shared", name="grpo", credit="atrl", finetuning=finetuning, most_file_bytes=600_000)
     assert [len(report["rows"]) for report in (first, second)] == [2, 2], "of two rollouts a share each"
     assert first["digest"] == second["digest"]
     checkpoint = Path(first["checkpoint"])
-    trained, base = load_file(checkpoint / "model.safetensors"), load_file(base_folder / "model.safetensors")
+    files = sorted(checkpoint.glob("model-*.safetensors"))
+    trained = {name: value for file in files for name, value in load_file(file).items()}
+    base = load_file(base_folder / "model.safetensors")
+    # A process gathers what one file has, of at most 600,000 bytes, and writes it before it gathers more.
+    assert second["files"] == []
+    assert len(first["files"]) == len(files) > 3
+    assert max(first["files"]) <= 600_000 < sum(value.nbytes for value in base.values()) / 3
+    AutoModelForImageTextToText.from_pretrained(checkpoint)
     assert base.keys() == trained.keys()
     assert all(
         trained[name].shape == value.shape and trained[name].dtype == value.dtype for name, value in base.items()
