@@ -44,6 +44,7 @@ VERBS = {
     "sweep": training.sweep,
     "key-steps": training.key_steps,
     "signal": training.signal,
+    "mismatch": training.mismatch,
     "evaluate": evaluation.evaluate,
     "serve": machine.serve,
     "grade": evaluation.grade,

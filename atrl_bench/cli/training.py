@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
@@ -199,3 +199,34 @@ def signal(
     show(card, options.as_json)
     if not options.as_json:
         show([f"Card: {files[0]}", f"      {files[1]}"], as_json=False)
+
+
+@with_options("profile", "seed", "out", "data_dir", "as_json")
+def mismatch(
+    options: Options,
+    model: Annotated[str | None, Argument(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
+    engine: Annotated[Literal["vllm", "local"], Option(help="what samples")] = "vllm",
+    recipe: Annotated[str, Option(help="whose training set and rewards", autocompletion=complete_recipes)] = "grpo",
+    problems: Annotated[int, Option(min=1, help="problems that are answered, each by a group")] = 16,
+    tokens: Annotated[
+        int | None, Option(min=1, help="length of responses to correct; default: the longest of the profile")
+    ] = None,
+) -> None:
+    """Measure how far a sampler's log-probabilities are from the policy's.
+
+    By position and by what the prompt shows; with the share that each correction leaves out, and the effective sample
+    size that it leaves, at this length of response.
+    """
+    from atrl_bench.analysis.mismatch import mismatch as measured
+
+    run_dir = options.run_dir()
+    record = measured(
+        run_dir,
+        model or run_dir.profile.model,
+        engine=engine,
+        recipe=recipe,
+        problems=problems,
+        length=tokens,
+        seed=options.seed,
+    )
+    show(record, options.as_json)

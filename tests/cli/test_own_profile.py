@@ -38,6 +38,7 @@ ELSEWHERE = {
     "compare",
     "overlap",
     "overhead",
+    "mismatch",
     "figure",
     "audit",
     "push",
