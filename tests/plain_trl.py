@@ -110,7 +110,7 @@ def plain_trl(ours, trainer_class=SeededTRL, *, steps=None):
         return sampled[-1]
 
     ours.sample = record
-    trainer._generate_single_turn = lambda *_, **__: sampled.pop(0)
+    trainer._generate_single_turn = lambda *_, **__: (sampled[0].token_ids, sampled.pop(0).logprobs)
     return trainer
 
 

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import torch
 
 from atrl_bench.training import loop as loop_module
+from atrl_bench.training.group_sampling import Responses
 
 
 def rollout_of(trainer, rows=None):
@@ -93,7 +94,12 @@ def noted(trainer, name):
 def change_what_is_sampled(trainer, change):
     """Have whatever the trainer samples pass through `change(token ids, log-probabilities)`."""
     original = trainer.sample
-    trainer.sample = lambda *arguments, **options: change(*original(*arguments, **options))
+
+    def sample(*arguments, **options):
+        token_ids, logprobs, rows = original(*arguments, **options)
+        return Responses(*change(token_ids, logprobs), rows)
+
+    trainer.sample = sample
 
 
 def weights_of(trainer):

@@ -14,7 +14,7 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, ParamSpec
 
@@ -32,8 +32,8 @@ _MAX_SCORES = {True: 2**18, False: 2**24}
 class Recording:
     """The rows of the forward passes made while it is on, in their order; see `RowCapture.record`."""
 
-    def __init__(self, layers: dict[Any, int], num_response_tokens: int, clock: Callable[[], float]) -> None:
-        self.num_response_tokens = num_response_tokens
+    def __init__(self, layers: dict[Any, int], num_rows: int, clock: Callable[[], float]) -> None:
+        self.num_rows = num_rows
         self._clock = clock
         self._spans: list[tuple[Any, Any]] = []
         self._layers = layers
@@ -72,6 +72,12 @@ class Recording:
         rows_BRS = torch.cat(self._finished)
         return rows_BRS[:, 1:] if reading == "own" else rows_BRS[:, :-1]
 
+    def take(self) -> Tensor:
+        """Returns rows_BRS of the one pass since the last call, where the model computed them, and forgets them."""
+        [rows_BRS] = self._finished
+        self._finished.clear()
+        return rows_BRS
+
     def _add(self, module: nn.Module, rows_BRS: Tensor) -> None:
         self._sum_BRS = rows_BRS if self._sum_BRS is None else self._sum_BRS + rows_BRS
         self._seen.add(self._layers[module])
@@ -93,8 +99,9 @@ class RowCapture:
         """The numbers, from 0, of the decoder layers whose rows are averaged."""
         return [layer.layer_idx for layer in self._layers]
 
-    @contextmanager
-    def record(self, num_response_tokens: int, clock: Callable[[], float] = time.perf_counter) -> Iterator[Recording]:
+    def record(
+        self, num_response_tokens: int, clock: Callable[[], float] = time.perf_counter
+    ) -> AbstractContextManager[Recording]:
         """Records the rows of the last `num_response_tokens` positions of each forward pass made inside the block.
 
         That is the layout of teacher-forced scoring: prompts padded on the left, responses on the right, TRL's
@@ -107,11 +114,24 @@ class RowCapture:
 
         `clock` times what the recording adds on a CPU; on a GPU the device's own does.
         """
-        if _recording.get() is not None:
-            raise ValueError("A recording is on already; recordings do not nest.")
         if num_response_tokens < 1:
             raise ValueError(f"num_response_tokens is {num_response_tokens}; it should be at least 1.")
-        recording = Recording(self._layers, num_response_tokens, clock)
+        # One row more in front: that of the query which predicted the first response token.
+        return self._record(num_response_tokens + 1, clock)
+
+    def record_next(self, clock: Callable[[], float] = time.perf_counter) -> AbstractContextManager[Recording]:
+        """Records the row of the last position of each pass, from whose output the next token is drawn.
+
+        Passes may go on from a cache that has the keys of all positions before: this is for decoding. Each pass has
+        its row taken, by `Recording.take`, before the next.
+        """
+        return self._record(1, clock)
+
+    @contextmanager
+    def _record(self, num_rows: int, clock: Callable[[], float]) -> Iterator[Recording]:
+        if _recording.get() is not None:
+            raise ValueError("A recording is on already; recordings do not nest.")
+        recording = Recording(self._layers, num_rows, clock)
         token = _recording.set(recording)
         try:
             yield recording
@@ -257,11 +277,11 @@ def _record(
     *,
     is_flash: bool,
 ) -> None:
-    # One row more in front: that of the query which predicted the first response token.
-    num_rows, num_positions = recording.num_response_tokens + 1, key_BGSD.shape[2]
+    num_rows, num_positions = recording.num_rows, key_BGSD.shape[2]
     num_queries = query_BHSD.shape[2]
-    # Where the last positions alone ask, the mask has to say at which keys each may look.
-    if num_queries != num_positions and (attention_mask is None or attention_mask.ndim != 4 or num_rows > num_queries):
+    # Where the last positions alone ask, the mask has to say at which keys each may look: the very last at all.
+    says_where = num_rows == 1 or (attention_mask is not None and attention_mask.ndim == 4)
+    if num_queries != num_positions and (not says_where or num_rows > num_queries):
         raise ValueError("Record whole sequences: this pass continues from a key-value cache.")
     if num_rows > num_positions:
         raise ValueError(

@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -228,6 +228,15 @@ class TokenInputs:
         return found
 
 
+class SampledRows(NamedTuple):
+    """A response with the attention rows that its sampling left, over the columns of its prompt and its own."""
+
+    rows_TS: Tensor
+    visual_S: Tensor
+    ids: Sequence[int]
+    truth: TokenTruth | None
+
+
 class CreditWeights:
     """Makes token weights of the attention rows that a model's scoring passes leave, and says what they are like."""
 
@@ -335,37 +344,53 @@ class CreditWeights:
         numbers = [b for b in range(len(response_ids_BT)) if pending.needs(b)]
 
         def prepare() -> list[CreditTask]:
-            arrived = arrays.arrived()
+            rows_BTS, column_BS, visual_BS, row_BT, ids_BT, *beside = arrays.arrived()
+            tasks = []
             for b in numbers:
-                pending.parts[b] = self._parts(arrived, b, None if truths is None else truths[b])
-            return [self._task(b, arrived, names, pending.parts[b]) for b in numbers]
+                row_T, column_S = row_BT[b], column_BS[b]
+                rows_TS = _chosen(_chosen(rows_BTS[b], 0, row_T), 1, column_S)
+                truth = None if truths is None else truths[b]
+                of_tokens = {name: value_BT[b][row_T].numpy() for name, value_BT in zip(names, beside, strict=True)}
+                tasks.append(self._task(rows_TS, visual_BS[b][column_S], ids_BT[b][row_T].tolist(), truth, of_tokens))
+            pending.parts = [task.parts for task in tasks]
+            return tasks
 
         pending.credits = self.workers.begin(prepare)
         return pending
 
-    def _parts(self, arrays: Sequence[Tensor], b: int, truth: TokenTruth | None) -> Mapping[str, Tensor]:
+    def of_sampled(self, responses: Sequence[SampledRows]) -> list[Tensor]:
+        """Returns credit_T of each response, by the rows that sampling left of it."""
+        tasks = [self._task(*response) for response in responses]
+        credits = self.workers.begin(lambda: tasks)()
+        for credit, task in zip(credits, tasks, strict=True):
+            self.note_credit(credit, task.parts)
+        return [credit.credit_T for credit in credits]
+
+    def _parts(self, ids: Sequence[int], truth: TokenTruth | None) -> dict[str, Any]:
         """Returns which tokens of a response belong to each part of it that is known."""
         if truth is None and not self._classes:  # then no text is needed either
             return {}
-        row_BT, ids_BT = arrays[3:5]
-        texts = [self._text(token) for token in ids_BT[b][row_BT[b]].tolist()]
-        return tokens_of_parts(truth, texts) | {name: is_of(texts) for name, is_of in self._classes.items()}
+        texts = [self._text(token) for token in ids]
+        known = tokens_of_parts(truth, texts) | {name: is_of(texts) for name, is_of in self._classes.items()}
+        return {name: is_part_T.numpy() for name, is_part_T in known.items()}
 
-    def _task(self, b: int, arrays: Sequence[Tensor], names: Sequence[str], parts: Mapping[str, Tensor]) -> CreditTask:
-        """Returns the task of one response, cut to its valid rows and columns; `names` are of what is beside them."""
-        rows_BTS, column_BS, visual_BS, row_BT, ids_BT, *of_tokens = arrays
-        row_T, column_S = row_BT[b], column_BS[b]
-        rows_TS = _chosen(_chosen(rows_BTS[b], 0, row_T), 1, column_S)
+    def _task(
+        self,
+        rows_TS: Tensor,
+        visual_S: Tensor,
+        ids: Sequence[int],
+        truth: TokenTruth | None,
+        of_tokens: Mapping[str, Any] = MappingProxyType({}),
+    ) -> CreditTask:
+        """Returns the task of one response, of its valid rows and columns; `of_tokens` is beside them."""
         if not bool(rows_TS.isfinite().all()):
             # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
             rows_TS = torch.zeros_like(rows_TS)
             self.num_non_finite += 1
         # The seed follows the response and not its place, so a shuffled batch gets the same credit.
-        seed = zlib.crc32(str((self._run_seed, ids_BT[b][row_T].tolist())).encode())
-        beside = {name: value_BT[b][row_T].numpy() for name, value_BT in zip(names, of_tokens, strict=True)}
-        known = {name: is_part_T.numpy() for name, is_part_T in parts.items()}
-        visual_S = visual_BS[b][column_S].numpy()
-        return CreditTask(rows_TS.numpy(), visual_S, self.rule, self.config, seed, of_tokens=beside, parts=known)
+        seed = zlib.crc32(str((self._run_seed, list(ids))).encode())
+        rows, visual, parts = rows_TS.numpy(), visual_S.numpy(), self._parts(ids, truth)
+        return CreditTask(rows, visual, self.rule, self.config, seed, of_tokens=of_tokens, parts=parts)
 
     def close(self) -> None:
         """End the workers."""
@@ -375,17 +400,18 @@ class CreditWeights:
         """Count responses whose prompt shows nothing."""
         self._counts["empty_visual"] += num_responses
 
-    def note_credit(self, credit: Credit, parts: Mapping[str, Tensor]) -> None:
-        """Keep what a credit is like, and whether it is on the right tokens."""
+    def note_credit(self, credit: Credit, parts: Mapping[str, Any]) -> None:
+        """Keep what a credit is like, and whether it is on the right tokens: arrays of booleans."""
         if not self.workers.num_workers:
             self.graph_seconds += credit.graph_seconds
         for name, value in credit.diagnostics.items():
             self._note(name, value)
         if "perception" in parts:
-            self._note("anchor_auc", anchor_auc(credit.credit_T, parts["perception"]))
-            self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, parts["perception"]))
+            is_anchor_T = torch.from_numpy(parts["perception"])
+            self._note("anchor_auc", anchor_auc(credit.credit_T, is_anchor_T))
+            self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, is_anchor_T))
         for name in self._classes.keys() & parts.keys():
-            if (is_of_class_T := parts[name]).any():
+            if (is_of_class_T := torch.from_numpy(parts[name])).any():
                 self._note(f"{name}_share", float(credit.credit_T[is_of_class_T].sum() / credit.credit_T.sum()))
                 self._note(f"{name}_tokens", float(is_of_class_T.double().mean()))
 
@@ -419,7 +445,7 @@ class PendingWeights:
         device: torch.device,
     ) -> None:
         self._weights, self._arrays, self._device, self._needed_B = weights, arrays, device, needed_B
-        self.parts: dict[int, Mapping[str, Tensor]] = {}  # of each response that needs a credit, what is known of it
+        self.parts: list[Mapping[str, Any]] = []  # of each response that needs a credit, what is known of it
         self._result: Tensor | None = None
 
     def needs(self, b: int) -> bool:
@@ -437,9 +463,9 @@ class PendingWeights:
         _, column_BS, visual_BS, row_BT, ids_BT, *_ = self._arrays.arrived()
         self._weights.note_without_visual(int((~(visual_BS & column_BS).any(1)).sum()))
         weights_BT = torch.ones(ids_BT.shape, dtype=torch.float32)
-        for b, credit in zip(filter(self.needs, range(len(ids_BT))), credits, strict=True):
+        for b, credit, parts in zip(filter(self.needs, range(len(ids_BT))), credits, self.parts, strict=True):
             weights_BT[b, row_BT[b]] = credit.credit_T
-            self._weights.note_credit(credit, self.parts[b])
+            self._weights.note_credit(credit, parts)
         return weights_BT.to(self._device)
 
 

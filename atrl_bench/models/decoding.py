@@ -15,7 +15,7 @@ H key heads, D size of a head.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +65,13 @@ def sample(
     sampling: Sampling,
     *,
     with_logprobs: bool = False,
+    before_draw: Callable[[int, np.ndarray, np.ndarray], None] | None = None,
 ) -> list[SampledTokens]:
     """One answer for each of `draws` to the left-padded prompts in `inputs` (a processor's output).
 
     No answer has a token that stands for an image or a video. `with_logprobs`: those of the model's own distribution at
-    the temperature, in which such tokens do have a share.
+    the temperature, in which such tokens do have a share. `before_draw(step, open_M, row_M)` is told which answers go
+    on, and by which row of the last call of the model.
     """
     mask_RS = inputs["attention_mask"]
     # transformers' own positions: three axes for M-RoPE, one otherwise. After the prompt every axis counts on from
@@ -93,6 +95,8 @@ def sample(
     num_rows = mask_RS.shape[0]
 
     for step in range(num_tokens):
+        if before_draw is not None:
+            before_draw(step, open_M, row_M[open_M])
         logits_RV = output.logits[:, -1]
         tempered_RV = logits_RV.float() / sampling.temperature if with_logprobs else None
         logits_RV[:, forbidden] = torch.finfo(logits_RV.dtype).min

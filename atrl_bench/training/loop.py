@@ -3,8 +3,9 @@
 A rollout is the responses of a policy to some problems. It is made once (`make_rollout`), shuffled, and trained on in
 one or more updates; the loss of a micro-batch is `loss`, by the formulas of losses.py. The steps are in trainer.py.
 
-1. Token credit: attention rows are recorded in the pass that computes the old log-probabilities or, with one update a
-   rollout, which needs no such pass, in the training pass (the same policy). Advantages become (B, T).
+1. Token credit: attention rows are recorded while the policy samples, where its log-probabilities are kept; else in
+   the pass that computes the old ones or, with one update a rollout, which needs no such pass, in the training pass
+   (the same policy). Advantages become (B, T).
 2. Groups without an advantage are known before any pass: dynamic sampling replaces them, token credit skips them, and
    where nothing but the advantage is learned from no pass is over them.
 3. Everything random in a rollout is seeded by (run seed, rollout), so a resumed run repeats the interrupted one.
@@ -19,10 +20,10 @@ Shapes: P problems, G responses to each; R responses of a rollout, B of a proces
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from atrl_bench.training.advantages import group_relative
 from atrl_bench.training.advantages.gae import estimator_of
 from atrl_bench.training.dealing import Share, dealt
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
-from atrl_bench.training.group_sampling import sample_groups
+from atrl_bench.training.group_sampling import Responses, sample_groups
 from atrl_bench.training.looking import note_looking
 from atrl_bench.training.loss_terms import LossTerms
 from atrl_bench.training.losses import (
@@ -63,10 +64,8 @@ from atrl_bench.training.sharding import whole
 from atrl_bench.training.trainer import Trainer, TrainerInputs
 from atrl_bench.training.vllm_sampler import checked, vllm_of
 from atrl_bench.training.weights import TokenWeighting
-from atrl_bench.training.weights.credit import credit_weights
+from atrl_bench.training.weights.credit import comes_of_sampling, credit_of_sampling, credit_sampled, credit_weights
 from atrl_bench.training.weights.dependency import DependencyWeights
-
-Sampled = tuple[list[list[int]], list[list[float]] | None]  # token ids, and their log-probabilities where they are told
 
 
 class Loop(Trainer):
@@ -93,8 +92,10 @@ class Loop(Trainer):
         self.eos_ids = end_tokens(self.model, self.processor.tokenizer)
         self.sampler_agrees: bool | None = None  # with a pass of the policy; None before the first rollout
         self.vllm = vllm_of(inputs, self.eos_ids)
-        # Attention rows and other token weights need the pass that the sampler's log-probabilities would save.
-        needs_pass = self.vllm or self.credit or recipe.vppo or recipe.critic or recipe.entropy_fraction
+        # Other token weights, and some credit, need the pass that the sampler's log-probabilities would save.
+        needs_pass = self.vllm or recipe.vppo or recipe.critic or recipe.entropy_fraction
+        if self.credit is not None:
+            needs_pass = needs_pass or not comes_of_sampling(self.credit, sizes, self.processes.count)
         self.keeps_logprobs = sizes.dtype == "float32" and self.is_off_policy and not needs_pass
 
     @property
@@ -149,15 +150,15 @@ class Loop(Trainer):
             num_tokens = sum(len(ids) for group in groups for ids in group.response_ids) / self.updates_per_rollout
             rollout = Rollout.of(responses, advantage_R[numbers].to(self.device), max(1.0, num_tokens), self.pad_id)
 
-        old = self._score_old_policy(rollout, responses)
+        credit = self._score_old_policy(rollout, responses)
         if self.recipe.kl_coef:
             rollout.reference_BT = self._score_reference(rollout)
         if self.vllm is not None:
             self.note_all(correct_sampler(rollout, self.profile.rollouts, self.sizes.dtype, self.rollout))
         rollout.advantages = self.estimator(rollout, responses, self)
-        if old is not None and old.credit_BT is not None:
-            rollout.advantages = credited(rollout.advantages, self._credit_of(old))
-        rollout.credit_follows = self.credit is not None and old is None
+        if credit is not None:
+            rollout.advantages = credited(rollout.advantages, self._waited_for(credit))
+        rollout.credit_follows = self.credit is not None and credit is None
         if self.weightings:
             rollout.weights_BT = reduce(
                 torch.mul, [of_tokens(rollout, responses, self) for of_tokens in self.weightings]
@@ -216,35 +217,40 @@ class Loop(Trainer):
         with whole(self.model) if self.vllm is None else nullcontext():
             with self.clock.phase("generation"):
                 prompts = self.read(messages_P, [f"{key}:{row}" for row in rows])
-                token_ids, logprobs = self.sample(prompts, self.group_size)
+                sampled = self.sample(prompts, self.group_size, with_rows=self.keeps_rows)
             with self.clock.phase("reward"):
-                completions = self._completions(token_ids)
-                rewards_RF = self.rewards.of_responses(examples, messages_P, token_ids, completions, self.note)
+                completions = self._completions(sampled.token_ids)
+                rewards_RF = self.rewards.of_responses(examples, messages_P, sampled.token_ids, completions, self.note)
             groups = []
             for p, (row, example) in enumerate(zip(rows, examples, strict=True)):
                 part = slice(p * self.group_size, (p + 1) * self.group_size)
                 fields = {name: rows_P[p] for name, rows_P in prompts.token_fields_P.items()}
-                of_tokens = logprobs and logprobs[part]
+                of_tokens = sampled.logprobs and sampled.logprobs[part]
                 answered = (
                     prompts.keys_P[p],
                     prompts.token_ids_P[p],
                     fields,
-                    token_ids[part],
+                    sampled.token_ids[part],
                     of_tokens,
                     rewards_RF[part],
                 )
                 groups.append(Group(row, *answered, example, prompts.visuals_P[p]))
             self.rewards.add_those_of_groups(groups, self)
+        if sampled.rows is not None:
+            assert self.credit is not None
+            with self.clock.phase("credit"):
+                credit_sampled(self.credit, groups, sampled.rows, self._need_credit(groups))
         return groups
 
-    def sample(self, prompts: PromptBatch, group_size: int) -> Sampled:
-        """P * G responses, group by group, each with the token that ended it; and log-probabilities where needed."""
+    def sample(self, prompts: PromptBatch, group_size: int, *, with_rows: bool = False) -> Responses:
+        """G responses to each prompt, with their log-probabilities where needed, and attention rows if asked for."""
         if self.vllm is not None:
             with self.clock.phase("weights_to_vllm"):
                 self.vllm.load(self.step)
-            return checked(self.vllm, prompts, group_size, self.note)
-        with torch.no_grad(), self.passes.computing(self.device):
-            return sample_groups(
+            return Responses(*checked(self.vllm, prompts, group_size, self.note))
+        recorded = self.credit.capture.record_next(self.credit.clock) if self.credit and with_rows else nullcontext()
+        with torch.no_grad(), self.passes.computing(self.device), recorded as recording:
+            responses = sample_groups(
                 self.model,
                 prompts,
                 self.sizes,
@@ -253,11 +259,14 @@ class Loop(Trainer):
                 pad_id=self.pad_id,
                 eos_ids=self.eos_ids,
                 with_logprobs=self.keeps_logprobs,
+                recording=recording,
             )
+        if recording is not None:
+            self.clock.add("attention_rows", recording.seconds)
+        return responses
 
     def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
-        token_ids, _ = self.sample(self.read(messages_P, keys_P), size)
-        return self._completions(token_ids)
+        return self._completions(self.sample(self.read(messages_P, keys_P), size).token_ids)
 
     def read(self, messages_P: Sequence[Any], keys_P: Sequence[str]) -> PromptBatch:
         return read_prompts(self.processor, messages_P, keys_P, self.model.dtype)
@@ -281,27 +290,37 @@ class Loop(Trainer):
 
     # Score ------------------------------------------------------------------------------------------------------------
 
-    def _score_old_policy(self, rollout: Rollout, responses: Sequence[SampledResponse]) -> ScoredTokens | None:
-        """Write down what the policy says of the responses, where anybody asks; begin with their credit."""
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether sampling leaves the attention rows that the credit is made of."""
+        return self.credit is not None and self.keeps_logprobs
+
+    def _need_credit(self, groups: Sequence[Group]) -> list[bool]:
+        """Whose responses have an advantage that a credit could change."""
+        every = self.estimator.every_group
+        return [every or is_mixed(self.rewards.total(group).nan_to_num().tolist()) for group in groups]
+
+    def _score_old_policy(self, rollout: Rollout, responses: Sequence[SampledResponse]) -> Callable[[], Tensor] | None:
+        """Write down what the policy says of the responses, where anybody asks; what waits for their credit."""
         if not self.is_off_policy and self.vllm is None and self.recipe.entropy_fraction is None:
             return None
-        if self.keeps_logprobs and self.sampler_agrees and (self.rollout + 1) % CHECK_EVERY:  # they were seen to agree
+        of_sampling = partial(credit_of_sampling, responses) if self.keeps_rows else None
+        if self.keeps_logprobs:
+            assert rollout.sampled_BT is not None
             rollout.old_BT = rollout.sampled_BT
-            return None
-        groups_B, needed_B = [response.group for response in responses], None
-        if self.credit is not None:
-            every = self.estimator.every_group
-            needed_B = [every or is_mixed(self.rewards.total(group).nan_to_num().tolist()) for group in groups_B]
+            if not self.sampler_agrees or not (self.rollout + 1) % CHECK_EVERY:
+                scored_BT = self.score(rollout).logprob_BT
+                agrees = agree(rollout.sampled_BT, scored_BT, rollout.mask_BT)
+                self.sampler_agrees = self.keeps_logprobs = all(self.processes.gather([agrees]))
+                rollout.old_BT = rollout.sampled_BT if self.sampler_agrees else scored_BT
+            if self.sampler_agrees or self.credit is None:
+                return of_sampling
+        needed_B = self._need_credit([response.group for response in responses]) if self.credit is not None else None
         scored = self._scored(self.model, rollout, needed_B=needed_B)
         rollout.old_BT = scored.logprob_BT
         if self.recipe.entropy_fraction is not None:
             rollout.entropy_BT = scored.entropy_BT
-        if self.keeps_logprobs:
-            assert rollout.sampled_BT is not None
-            agrees = agree(rollout.sampled_BT, scored.logprob_BT, rollout.mask_BT)
-            self.sampler_agrees = self.keeps_logprobs = all(self.processes.gather([agrees]))
-            rollout.old_BT = rollout.sampled_BT if self.sampler_agrees else scored.logprob_BT
-        return scored
+        return scored.credit_BT
 
     def _score_reference(self, rollout: Rollout) -> Tensor:
         if self.reference is not None:
@@ -320,10 +339,9 @@ class Loop(Trainer):
                 self.clock.add(name, seconds)
         return scored
 
-    def _credit_of(self, scored: ScoredTokens) -> Tensor:
-        assert scored.credit_BT is not None
+    def _waited_for(self, credit: Callable[[], Tensor]) -> Tensor:
         with self.clock.phase("credit"):
-            credit_BT = scored.credit_BT()
+            credit_BT = credit().to(self.device)
         self.note_credit()
         return credit_BT
 
@@ -342,7 +360,8 @@ class Loop(Trainer):
         assert counts_BT is not None
         advantage_BT = per_token(batch.advantages)
         if batch.credit_follows:
-            advantage_BT = credited(advantage_BT, self._credit_of(scored))
+            assert scored.credit_BT is not None
+            advantage_BT = credited(advantage_BT, self._waited_for(scored.credit_BT))
         if batch.weights_BT is not None:
             advantage_BT = advantage_BT * batch.weights_BT
 

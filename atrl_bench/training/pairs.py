@@ -133,7 +133,7 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
     with whole(inputs.model) as model, computing:  # all processes together, also one without problems
         if not rows:
             return []
-        token_ids, _ = sample_groups(
+        token_ids = sample_groups(
             model,
             read_prompts(processor, messages, keys, model.dtype),
             sizes,
@@ -141,7 +141,7 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
             run_seed=inputs.seed,
             pad_id=processor.tokenizer.pad_token_id,
             eos_ids=end_tokens(model, processor.tokenizer),
-        )
+        ).token_ids
     texts = processor.batch_decode(token_ids, skip_special_tokens=True)
     rows_of = [row for row in rows for _ in range(sizes.group_size)]
     golds = [example["answer"] for example in examples for _ in range(sizes.group_size)]

@@ -33,6 +33,7 @@ class Group:
     example: dict[str, Any] = field(default_factory=dict)  # the problem; empty here if another process sampled it
     visual: Visual = field(default_factory=dict)  # the prompt's images and videos, the same
     process: int = 0  # which sampled it
+    credits: list[Tensor] = field(default_factory=list)  # of each response's tokens, where sampling left their rows
 
     def without_media(self) -> Group:
         """The group as the other processes get it, who read for themselves what its prompt shows."""

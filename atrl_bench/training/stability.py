@@ -61,7 +61,7 @@ class StabilityChecks:
         messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
         prompts = loop.read(messages, [f"check:{row}" for row in self._rows])
         with torch.no_grad(), whole(loop.model) as model, loop.passes.computing(loop.device):
-            responses, _ = sample_groups(
+            responses = sample_groups(
                 model,
                 prompts,
                 loop.sizes.model_copy(update={"temperature": 0.0}),
@@ -69,7 +69,7 @@ class StabilityChecks:
                 run_seed=loop.run_seed,
                 pad_id=loop.processor.tokenizer.pad_token_id,
                 eos_ids=loop.eos_ids,
-            )
+            ).token_ids
             drifts = self._drifts(model, prompts, responses) if self._base_weights else []
         texts = loop.processor.batch_decode(responses, skip_special_tokens=True)
         completions = [[{"role": "assistant", "content": text}] for text in texts]

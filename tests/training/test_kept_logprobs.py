@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 from plain_trl import plain_logprobs
+from tiny_vlms import make_tiny_vlm
 from trainer_parts import change_what_is_sampled, rollout_of
 
-from atrl_bench.training.multimodal import padded
+from atrl_bench.credit import install_row_capture
+from atrl_bench.models.decoding import Draw, sample
+from atrl_bench.models.prompt import Sampling
+from atrl_bench.training.group_sampling import RowsOfDraws
+from atrl_bench.training.multimodal import KINDS_OF_TOKEN, padded
 from atrl_bench.training.sampler_check import agree
+from atrl_bench.training.weights.credit import comes_of_sampling
 
 
 def count_passes(trainer):
@@ -66,10 +72,83 @@ def test_they_are_compared_again_once_in_a_while(make_trainer, monkeypatch):
 
 @pytest.mark.parametrize(
     ("recipe", "options"),
-    [("grpo", {"credit": "atrl"}), ("grpo", {"schedule": "strict"}), ("vppo", {}), ("actor_critic", {})],
+    [
+        ("grpo", {"credit": {"rule": "atrl", "preset": "literal"}}),  # reads a token's own row
+        ("grpo", {"credit": "high_entropy"}),
+        ("grpo", {"schedule": "strict"}),
+        ("vppo", {}),
+        ("actor_critic", {}),
+    ],
 )
 def test_a_method_that_needs_the_pass_makes_it(make_trainer, recipe, options):
     assert not make_trainer(recipe, **options).keeps_logprobs
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl", "qwen3_5", "llava"])
+def test_sampling_leaves_the_rows_of_a_scoring_pass(family):
+    """Left-padded prompts of several lengths, answers that part, share a row and end at different steps."""
+    tiny = make_tiny_vlm(family)
+    of_tokens = ("input_ids", "attention_mask", *KINDS_OF_TOKEN)
+    prompts = {name: v[:, : -tiny.num_response_tokens] if name in of_tokens else v for name, v in tiny.inputs.items()}
+    capture, draws = install_row_capture(tiny.model), [Draw(p, f"{p}", repeat) for p in range(3) for repeat in range(4)]
+    with capture.record_next() as recording:
+        kept = RowsOfDraws(recording, len(draws), 10)
+        drawn = sample(tiny.model, prompts, draws, range(5, 15), Sampling(10, run_seed=3), before_draw=kept)
+    lengths = [len(one.token_ids) + (one.end is not None) for one in drawn]
+    assert min(lengths) < max(lengths)
+    num_prompt_tokens = prompts["attention_mask"].sum(1)
+    rows = kept.of(drawn, num_prompt_tokens[[draw.prompt for draw in draws]].tolist())
+    for draw, one, rows_TS in zip(draws, drawn, rows, strict=True):
+        # The batch as it is, with this answer behind each prompt.
+        ids = torch.tensor([*one.token_ids, *([] if one.end is None else [one.end])]).expand(3, -1)
+        more = {name: torch.cat([v, torch.zeros_like(ids)], 1) for name, v in prompts.items() if name in of_tokens}
+        more["input_ids"] = torch.cat([prompts["input_ids"], ids], 1)
+        more["attention_mask"] = torch.cat([prompts["attention_mask"], torch.ones_like(ids)], 1)
+        with torch.no_grad(), capture.record(ids.shape[1]) as whole:
+            tiny.model(**prompts | more)
+        valid_S = more["attention_mask"][draw.prompt].bool()
+        expected_TS = whole.rows("predicting")[draw.prompt][:, valid_S]
+        assert expected_TS.shape == rows_TS.shape
+        torch.testing.assert_close(rows_TS, expected_TS, atol=1e-5, rtol=0)
+
+
+def test_credit_by_the_rows_of_sampling_is_that_of_a_pass_which_it_saves(make_trainer):
+    sampled, passed = (make_trainer("grpo", credit="atrl") for _ in range(2))
+    passed.keeps_logprobs = False
+    assert sampled.keeps_rows
+    for _ in range(2):
+        passes = count_passes(sampled)
+        found, expected = (rollout_of(trainer, range(4)) for trainer in (sampled, passed))
+        assert torch.equal(found.response_ids_BT, expected.response_ids_BT)
+        assert found.advantages.std(1).max() > 0.01, "no credit"
+        mask_BT = found.mask_BT
+        assert torch.allclose(found.advantages * mask_BT, expected.advantages * mask_BT, atol=1e-4)
+    assert passes.count("scoring") == 1, "the reference's"
+    for name in ("credit/entropy", "credit/top15_share", "credit/num_with_anchors", "credit/num_empty_visual"):
+        assert sampled.notes[name] == pytest.approx(passed.notes[name], abs=1e-4)
+
+
+def test_credit_is_of_a_pass_where_the_sampler_is_another_policy(make_trainer):
+    trainer, passed = (make_trainer("grpo", credit="atrl") for _ in range(2))
+    passed.keeps_logprobs = False
+    change_what_is_sampled(
+        trainer, lambda ids, logprobs: (ids, logprobs and [[value - 0.01 for value in of] for of in logprobs])
+    )
+    for _ in range(2):
+        assert torch.equal(rollout_of(trainer, range(4)).advantages, rollout_of(passed, range(4)).advantages)
+    assert not trainer.keeps_rows
+
+
+def test_rows_are_kept_where_there_is_room_for_them(make_trainer):
+    trainer = make_trainer("grpo", credit="atrl")
+    # 4 bytes x 4 problems x 4 responses x 10 tokens x (256 + 10) positions = 170,240.
+    sizes = trainer.sizes.model_copy(update={"max_prompt_tokens": 256})
+    assert comes_of_sampling(trainer.credit, sizes, 1)
+    sizes = sizes.model_copy(update={"prompts_per_rollout": 4 * 5873})
+    assert comes_of_sampling(trainer.credit, sizes, 1)
+    sizes = sizes.model_copy(update={"prompts_per_rollout": 4 * 5875})
+    assert not comes_of_sampling(trainer.credit, sizes, 1)
+    assert comes_of_sampling(trainer.credit, sizes, 2)
 
 
 def test_padding_is_zero_and_a_nan_never_agrees():

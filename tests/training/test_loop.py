@@ -84,6 +84,7 @@ def test_credit_multiplies_each_token_of_a_response_and_keeps_its_mean(make_trai
 
 def test_credit_of_workers_is_waited_for_after_the_reference_pass(make_trainer):
     plain, beside = make_trainer("grpo", credit="atrl"), make_trainer("grpo", credit="atrl")
+    plain.keeps_logprobs = beside.keeps_logprobs = False  # the rows are those of the pass for the old policy
     beside.credit.workers = workers = CreditWorkers(1)
     begin, score, events = workers.begin, beside.passes.score, []
 

@@ -123,7 +123,7 @@ def test_the_record_of_a_run_says_by_which_attention_it_was_computed_and_whose_r
     result = run(tmp_path, credit="atrl")
     record = json.loads((result.checkpoint / "done.json").read_text())
     assert record["attention"] == {"implementation": "sdpa", "credit_layers": [0, 1, 2, 3]}
-    assert record["passes"] == {"prompts_read": "once in a micro-batch", "old_logprobs": "of a pass"}
+    assert record["passes"] == {"prompts_read": "once in a micro-batch", "old_logprobs": "of the sampler"}
 
 
 @pytest.mark.parametrize("finetuning", ["full", "lora"])

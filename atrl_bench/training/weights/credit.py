@@ -11,20 +11,64 @@ from torch import Tensor, nn
 
 from atrl_bench.credit import CreditConfig
 from atrl_bench.credit.rules import credit_rule, part_of_oracle
-from atrl_bench.credit.trl import CreditWeights
+from atrl_bench.credit.trl import CreditWeights, SampledRows
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.grading.thought import split_thought
+from atrl_bench.profiles import TrainingSizes
 from atrl_bench.resources import usable_cores
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.recipe import CreditChoice
+from atrl_bench.training.rollout import Group, SampledResponse
 
 _MOST_WORKERS = 8
+MOST_ROWS_GB = 1.0  # of a process's rollout, kept until its rewards are known
 
 
 def credit_weights(choice: CreditChoice, model: nn.Module, processor: Any, run_seed: int) -> CreditWeights:
     num_workers = num_credit_workers(next(model.parameters()).device)
     classes = {"thought": thought_tokens}
     return CreditWeights(choice.rule, credit_config(choice), model, processor, run_seed, num_workers, classes=classes)
+
+
+def comes_of_sampling(credit: CreditWeights, sizes: TrainingSizes, num_processes: int) -> bool:
+    """Whether the rows that sampling leaves are all that a credit reads, and can be kept until rewards are known."""
+    reads_rows_alone = not credit.inputs.needs and credit.config.reading == "predicting"
+    # A cache of sliding windows has forgotten the first columns.
+    config: Any = credit.model.config
+    layers = getattr(config.get_text_config(), "layer_types", None) or ()
+    num_tokens = sizes.prompts_per_rollout * sizes.group_size * sizes.max_response_tokens / num_processes
+    size = 4 * num_tokens * (sizes.max_prompt_tokens + sizes.max_response_tokens)
+    return reads_rows_alone and "sliding_attention" not in layers and size <= MOST_ROWS_GB * 1e9
+
+
+def credit_sampled(
+    credit: CreditWeights, groups: Sequence[Group], rows: Sequence[Tensor], needed_P: Sequence[bool]
+) -> None:
+    """Write down the credit of the responses in groups that need one, by the rows that sampling left of all."""
+    places, responses = [], []
+    rows_of = iter(rows)
+    for group, is_needed in zip(groups, needed_P, strict=True):
+        kinds = group.token_fields.get("mm_token_type_ids")
+        kinds_1S = None if kinds is None else torch.tensor([kinds])
+        of_prompt = credit.visual_columns(torch.tensor([group.prompt_ids]), kinds_1S)[0]
+        if not of_prompt.any():
+            credit.note_without_visual(len(group.response_ids))
+        for ids in group.response_ids:
+            rows_TS = next(rows_of)
+            if is_needed:
+                visual_S = torch.nn.functional.pad(of_prompt, (0, len(ids)))  # a response has no such token
+                places.append(group)
+                responses.append(SampledRows(rows_TS, visual_S, ids, group.example.get("truth")))
+    for group, credit_T in zip(places, credit.of_sampled(responses), strict=True):
+        group.credits.append(credit_T)
+
+
+def credit_of_sampling(responses: Sequence[SampledResponse]) -> Tensor:
+    """credit_BT of these responses, one for those that needed none."""
+    credits = [one.group.credits[one.repeat] if one.group.credits else torch.ones(1) for one in responses]
+    longest = max(len(one.token_ids) for one in responses)
+    padded_BT = torch.nn.utils.rnn.pad_sequence([*credits, torch.ones(longest)], batch_first=True, padding_value=1.0)
+    return padded_BT[:-1]
 
 
 def thought_tokens(token_texts: Sequence[str]) -> Tensor:
