@@ -292,6 +292,9 @@ def counted(table: Table) -> str:
 # Headroom -------------------------------------------------------------------------------------------------------------
 
 
+LITTLE = 0.03  # a gain of at most this is none to speak of
+
+
 def with_headroom(table: Table, definition: TableDefinition) -> Table:
     chosen = {row.group for row in definition.rows}
     groups = [group for group in definition.groups if group.oracle is not None and group.id in chosen]
@@ -301,7 +304,7 @@ def with_headroom(table: Table, definition: TableDefinition) -> Table:
     sentences, unranked = list[str](), set[str]()
     for group in groups:
         contrast = best.get(group.oracle or "")
-        about = {"group": group.label, "contrast": contrast, "equal": equal.get(group.oracle or "")}
+        about = {"group": group.label, "contrast": contrast, "equal": equal.get(group.oracle or ""), "little": LITTLE}
         sentences += lines_of("headroom.txt.j2", **about)
         if contrast is None or contrast.outcome != "gain":
             unranked |= {row.id for row in definition.rows if row.group == group.id}

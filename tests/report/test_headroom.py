@@ -77,12 +77,21 @@ def test_a_world_whose_oracle_gains_ranks_its_rules(measured):
 def test_a_world_whose_oracle_gains_nothing_ranks_none_however_far_a_rule_is_ahead(measured):
     _, poor = measured.headroom
     assert "headroom 0.0 points" in poor
+    assert "0.0: none larger than 0.0. This" in poor
     assert poor.endswith("This world cannot rank rules.")
     atrl = next(item for item in measured.comparisons if item.row_id == "poor_atrl")
     assert atrl.overall.estimate.mean == pytest.approx(0.2)
     assert not atrl.is_ranked
     assert set(atrl.q_values) == {None}
     assert not any(cell.is_best for row in measured.rows if row.group == "Poor world" for cell in row.cells)
+
+
+def test_where_the_interval_is_wide_it_cannot_tell(measured):
+    spread = SeedSpread(mean=0.0, sd=0.02, num_seeds=3)  # 4.30 * 2 / sqrt(3) = 5.0 points to each side
+    wide = tuple(replace(item, seeds=spread) for item in measured.comparisons)
+    _, poor = with_headroom(replace(measured, comparisons=wide), definition()).headroom
+    assert "95 % interval −5.0 to +5.0: this cannot tell; " in poor
+    assert poor.endswith("This world cannot rank rules.")
 
 
 def test_a_row_is_compared_on_the_columns_of_its_group_alone(measured):
