@@ -189,5 +189,3 @@ def limit_threads() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Renamings inside the libraries are news for us, not for the person who watches a table grow.
     warnings.filterwarnings("ignore", category=FutureWarning, module="(transformers|trl|accelerate|peft)")
-    # A checkpoint of one process is meant to be one.
-    warnings.filterwarnings("ignore", message="torch.distributed is disabled")

@@ -33,6 +33,7 @@ from atrl_bench.experiments.plan import (
     planned_spec,
     table_options,
 )
+from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.protocol import asked_in, licence_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.budget import money
@@ -196,7 +197,7 @@ class Price(Record):
         yield ""
         left, nouns = _counts(self.costs_left), {"trainings": self.noun, "cells": "cell"}
         if parts := [counted(round(left[name]), noun) for name, noun in nouns.items() if left[name]]:
-            minutes = f"about {60 * self.hours:.0f} minutes of a core" if self.hours else "hours not known"
+            minutes = f"about {_time(60 * self.hours)} of a core" if self.hours else "hours not known"
             yield f"Left to do: {' and '.join(parts)}: {_gpu_hours(self.gpu_hours) if self.gpu_hours else minutes}."
             yield from self._price()
         else:
@@ -237,7 +238,7 @@ class Price(Record):
         head = ("GPUs", "GPU-hours", "hours", "disk GB") if on_gpus else ("time",)
         rows = []
         for cost in self.trainings:
-            needs, of = cost.needs, {"time": f"{cost.needs.minutes:.1f} min" if cost.needs.minutes else ""}
+            needs, of = cost.needs, {"time": _time(cost.needs.minutes) if cost.needs.minutes else ""}
             if needs.gpus:
                 of = {"GPUs": f"{needs.gpus} x {needs.gb_per_gpu:.0f} GB", "GPU-hours": f"{needs.gpu_hours:,.0f}"}
                 of |= {"hours": f"{needs.hours:,.0f}", "disk GB": f"{needs.checkpoint_gb:.0f}"}
@@ -254,7 +255,7 @@ class Price(Record):
         rows: dict[str, tuple[str, ...]] = {}
         for cost in self.cells:
             needs, source = cost.needs, cost.dataset.removeprefix(f"{self.run_dir.root}/")
-            time = f"{needs.minutes:.1f} min" if needs.minutes else f"{needs.gpu_hours:,.1f}"
+            time = _time(needs.minutes) if needs.minutes else f"{needs.gpu_hours:,.1f}"
             time = time if needs.is_known else "not known"
             rows.setdefault(cost.column, (cost.column, f"{needs.counts['answers']:,}", time, source))
         per = "time" if any(cost.needs.minutes for cost in self.cells) else "GPU-hours"
@@ -291,6 +292,10 @@ def _counts(costs: Sequence[Cost]) -> dict[str, float]:
     cells = [cost.needs.counts["answers"] for cost in costs if cost.column]
     counts = {"trainings": len(costs) - len(cells), "cells": len(cells), "answers": sum(cells)}
     return counts | {"gpu_hours": round(sum(cost.needs.gpu_hours for cost in costs), 2)}
+
+
+def _time(minutes: float) -> str:
+    return duration(max(1.0, 60 * minutes))
 
 
 def _gpu_hours(hours: float) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -27,6 +28,9 @@ PREFIX = "checkpoint-"
 REST = "rest.pt"  # what is left of a rollout, process by process
 SHARE = 0.02  # of the time that checkpoints may take, of those that take more than a moment
 MOMENT = 1.0  # seconds
+
+# A checkpoint of one process is meant to be one.
+warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
 
 def last_checkpoint(folder: Path) -> Path | None:
