@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 
 import pyarrow
 import pyarrow.parquet
@@ -224,3 +226,15 @@ def test_a_dataset_of_the_hub_is_trained_on_measured_and_looked_for_in_benchmark
     assert unknown.returncode == 1
     assert "There is no training set someone/nothing" in unknown.stderr
     assert "The hub knows no such name" in " ".join(unknown.stderr.split())
+
+
+def test_a_script_that_imports_torch_first_reads_its_rows_within_the_limit_of_memory(tmp_path):
+    name = written(tmp_path / "mine.jsonl", [{"question": "2 + 2?", "answer": 4}])
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "import torch, transformers\n"
+        "from atrl_bench.data.sets import find_set\n"
+        f"if __name__ == '__main__':\n    print(find_set({name!r}).num_rows)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
