@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch import BoolTensor, Tensor
 
+from atrl_bench.credit.config import CreditConfig
+from atrl_bench.credit.connectivity import bias_curve, connectivity
+
 # So many numbers stay in the cache of a core while they are worked on.
 _CACHED = 2**18
 # A response of at most so many tokens is short: it is read in larger blocks, each as a whole.
@@ -58,6 +61,30 @@ class AttentionRows:
                     f"Attention rows should be finite and not negative; these reach from {least} to {greatest}. "
                     "A NaN usually means that the forward pass itself overflowed."
                 )
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens the response has."""
+        return self.rows_TS.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        """How many columns a row has."""
+        return self.rows_TS.shape[1]
+
+    def connectivity(self, config: CreditConfig) -> Tensor:
+        """Returns C_i of each token."""
+        return connectivity(self.rows_TS, self.visual_S, bias_curve(self.num_columns, config))
+
+    def looks_at_the_image(self) -> bool:
+        """Returns whether any token did; the first usually tells."""
+        is_visual_S = self.visual_S.float().numpy()
+        return any(row_S @ is_visual_S > 0 for row_S in self.rows_TS.numpy())
+
+    def even(self) -> AttentionRows:
+        """Returns the response as if all tokens looked at all columns alike, and all columns were image."""
+        even_TS = torch.ones_like(self.rows_TS)
+        return replace(self, rows_TS=even_TS / even_TS.shape[1], visual_S=torch.ones_like(self.visual_S))
 
     @property
     def blocks(self) -> list[Tensor]:

@@ -3,9 +3,10 @@
 A model's own attention function (sdpa, flash, eager) is wrapped under a new name in transformers' AttentionInterface.
 The wrapper calls the original for the output, which therefore stays what it was to the last bit. While a recording is
 on, it also computes softmax(q k^T) once more for the few query rows asked for, in float32, and adds them to a mean
-over heads and layers. The T x S mean is all that is ever kept.
+over heads and layers. The T x S mean is all that is ever kept; with a `SketchPlan` not even that.
 
-Shapes: B sequences, H query heads, R recorded rows, S positions, D head dimension.
+Shapes: B sequences, H query heads, G key heads, R recorded rows, S positions, K those that some rows look at, C those
+of one response, D head dimension.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 import torch
 from torch import Tensor, nn
 
 from atrl_bench.credit.config import Reading
+from atrl_bench.credit.sketch import BLOCK, SketchPlan, sample_step
 
 P = ParamSpec("P")
 _SUFFIX = "_with_rows"
@@ -32,9 +35,17 @@ _MAX_SCORES = {True: 2**18, False: 2**24}
 class Recording:
     """The rows of the forward passes made while it is on, in their order; see `RowCapture.record`."""
 
-    def __init__(self, layers: dict[Any, int], num_rows: int, clock: Callable[[], float]) -> None:
-        self.num_rows = num_rows
+    def __init__(
+        self,
+        layers: dict[Any, int],
+        num_rows: int,
+        clock: Callable[[], float],
+        plan: SketchPlan | None = None,
+    ) -> None:
+        self.num_rows, self.plan = num_rows, plan
         self._clock = clock
+        self._asked: list[_Asked] = []
+        self._responses: list[list[Tensor]] = []
         self._spans: list[tuple[Any, Any]] = []
         self._layers = layers
         self._sum_BRS: Tensor | None = None
@@ -63,10 +74,7 @@ class Recording:
 
     def rows_on_device(self, reading: Reading) -> Tensor:
         """Returns the same where the model computed them, without waiting for that."""
-        if self._seen:
-            raise ValueError(f"A recorded forward pass ended after {len(self._seen)} of {len(self._layers)} layers.")
-        if not self._finished:
-            raise ValueError("No forward pass of the model was recorded inside `with capture.record(...)`.")
+        self._require_whole_passes(len(self._finished))
         if len({chunk.shape[2] for chunk in self._finished}) > 1:
             raise ValueError("The recorded passes have different lengths; read them one recording at a time.")
         rows_BRS = torch.cat(self._finished)
@@ -77,6 +85,69 @@ class Recording:
         [rows_BRS] = self._finished
         self._finished.clear()
         return rows_BRS
+
+    def responses(self) -> list[list[Tensor]]:
+        """Returns of each response of the plan, where the model computed them, the tensors of a `RowSketch`.
+
+        Or one, its whole rows, where the config wants those.
+        """
+        self._require_whole_passes(len(self._responses))
+        if self.plan is None or len(self._responses) != len(self.plan.rows):
+            raise ValueError(f"The passes were over {len(self._responses)} rows; the batch is another.")
+        return self._responses
+
+    def _require_whole_passes(self, num_recorded: int) -> None:
+        if self._seen:
+            raise ValueError(f"A recorded forward pass ended after {len(self._seen)} of {len(self._layers)} layers.")
+        if not num_recorded:
+            raise ValueError("No forward pass of the model was recorded inside `with capture.record(...)`.")
+
+    def _ask(self, module: nn.Module, asked: _Asked) -> None:
+        """Keep what a layer was asked until the last one: which columns are sinks only the mean of all layers says."""
+        self._asked.append(asked)
+        self._seen.add(self._layers[module])
+        if len(self._seen) == len(self._layers):
+            assert self.plan is not None
+            for b in range(len(asked.query_BHRD)):
+                self._responses.append(self._looked(self.plan, b))
+            self._asked.clear()
+            self._seen.clear()
+
+    def _looked(self, plan: SketchPlan, b: int) -> list[Tensor]:
+        """Returns what `responses` has of row b of the pass."""
+        number = len(self._responses)
+        num_positions = self._asked[0].key_BGSD.shape[2]
+        if number >= len(plan.rows) or num_positions != plan.num_positions:
+            raise ValueError(
+                f"The pass has rows of {num_positions} positions; the batch is {len(plan.rows)} rows of "
+                f"{plan.num_positions}. Switch padding-free, packed and sequence-parallel passes off, or set "
+                "rows='exact'."
+            )
+        row_T, column_C = plan.rows[number], plan.columns[number]
+        if not len(row_T):
+            return [torch.zeros(0, len(column_C))]
+        start, end, is_own = int(row_T[0]), int(row_T[-1]) + 1, plan.config.reading == "own"
+
+        def rows(first: int, end: int, step: int = 1) -> Tensor:
+            """Returns the mean over layers of these tokens' rows, cut to the columns of the response that some see."""
+            chosen = slice(first + is_own, end + is_own, step)
+            rows_RK = functools.reduce(torch.add, (asked.rows(b, chosen) for asked in self._asked)) / len(self._layers)
+            seen_C = column_C[column_C < rows_RK.shape[1]].to(rows_RK.device)
+            return rows_RK if len(seen_C) == rows_RK.shape[1] else rows_RK.index_select(1, seen_C)
+
+        def of_tokens(first: int, end: int) -> Tensor:
+            """Returns the rows of those that are the response's own, where something may stand between them."""
+            token_R = row_T[(row_T >= first) & (row_T < end)] - first
+            rows_RC = rows(first, end)
+            return rows_RC if len(token_R) == len(rows_RC) else rows_RC.index_select(0, token_R.to(rows_RC.device))
+
+        if not plan.config.sketches(len(row_T)):
+            rows_TC = of_tokens(start, end)
+            return [nn.functional.pad(rows_TC, (0, len(column_C) - rows_TC.shape[1]))]
+        sketcher = plan.sketcher(number, rows(start, end, sample_step(len(row_T))).mean(dim=0))
+        for first in range(start, end, BLOCK):
+            sketcher.add(of_tokens(first, min(first + BLOCK, end)))
+        return sketcher.tensors()
 
     def _add(self, module: nn.Module, rows_BRS: Tensor) -> None:
         self._sum_BRS = rows_BRS if self._sum_BRS is None else self._sum_BRS + rows_BRS
@@ -100,7 +171,10 @@ class RowCapture:
         return [layer.layer_idx for layer in self._layers]
 
     def record(
-        self, num_response_tokens: int, clock: Callable[[], float] = time.perf_counter
+        self,
+        num_response_tokens: int,
+        clock: Callable[[], float] = time.perf_counter,
+        plan: SketchPlan | None = None,
     ) -> AbstractContextManager[Recording]:
         """Records the rows of the last `num_response_tokens` positions of each forward pass made inside the block.
 
@@ -112,12 +186,15 @@ class RowCapture:
         Sequences packed into one row (flash attention without a mask) look at their own columns alone. The positions
         are then those of the whole row, to be cut at the sequences by whoever packed them.
 
+        With a `plan`, that of all rows of all passes, the rows of long responses are sketched and never held
+        (`Recording.responses`).
+
         `clock` times what the recording adds on a CPU; on a GPU the device's own does.
         """
         if num_response_tokens < 1:
             raise ValueError(f"num_response_tokens is {num_response_tokens}; it should be at least 1.")
         # One row more in front: that of the query which predicted the first response token.
-        return self._record(num_response_tokens + 1, clock)
+        return self._record(num_response_tokens + 1, clock, plan)
 
     def record_next(self, clock: Callable[[], float] = time.perf_counter) -> AbstractContextManager[Recording]:
         """Records the row of the last position of each pass, from whose output the next token is drawn.
@@ -128,10 +205,10 @@ class RowCapture:
         return self._record(1, clock)
 
     @contextmanager
-    def _record(self, num_rows: int, clock: Callable[[], float]) -> Iterator[Recording]:
+    def _record(self, num_rows: int, clock: Callable[[], float], plan: SketchPlan | None = None) -> Iterator[Recording]:
         if _recording.get() is not None:
             raise ValueError("A recording is on already; recordings do not nest.")
-        recording = Recording(self._layers, num_rows, clock)
+        recording = Recording(self._layers, num_rows, clock, plan)
         token = _recording.set(recording)
         try:
             yield recording
@@ -299,28 +376,68 @@ def _record(
             len(query_BHSD), num_positions, options.get("cu_seq_lens_q"), options.get("position_ids")
         )
     is_causal = options.get("is_causal")
+    is_causal = module.is_causal if is_causal is None else is_causal
+    scaling = options.get("scaling")
+    scaling = query_BHSD.shape[-1] ** -0.5 if scaling is None else scaling
     # Autocast would turn the float32 products back into bfloat16.
     with torch.no_grad(), torch.autocast(query_BHSD.device.type, enabled=False):
+        if recording.plan is not None:
+            if sequence_S is not None or not is_causal:
+                raise ValueError("Sketches are of causal attention over one sequence a row. Set rows='exact'.")
+            window, softcap = options.get("sliding_window"), options.get("softcap")
+            query_BHRD = query_BHSD[:, :, -num_rows:]
+            recording._ask(module, _Asked(query_BHRD, key_BGSD, attention_mask, scaling, window, softcap))
+            return
         mask_BHRS = rows_of_mask(
             attention_mask,
             num_rows,
             num_positions,
             query_BHSD.device,
-            is_causal=module.is_causal if is_causal is None else is_causal,
+            is_causal=is_causal,
             sliding_window=options.get("sliding_window"),
         )
         if sequence_S is not None:
             same_RS = sequence_S[-num_rows:, None] == sequence_S
             mask_BHRS = same_RS[None, None] if mask_BHRS is None else mask_BHRS & same_RS
-        scaling = options.get("scaling")
         rows_BRS = attention_rows(
             query_BHSD[:, :, -num_rows:],
             key_BGSD,
             mask_BHRS,
-            scaling=query_BHSD.shape[-1] ** -0.5 if scaling is None else scaling,
+            scaling=scaling,
             softcap=options.get("softcap"),
         )
     recording._add(module, rows_BRS)
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What a layer was asked: the queries of the recorded rows, the keys of all positions and who may look where."""
+
+    query_BHRD: Tensor
+    key_BGSD: Tensor
+    mask: Tensor | None
+    scaling: float
+    sliding_window: int | None
+    softcap: float | None
+
+    def rows(self, b: int, chosen: slice) -> Tensor:
+        """Returns rows_RK of sequence b, which look at K positions: those up to the last row's."""
+        num_behind = self.query_BHRD.shape[2] - chosen.stop
+        num_looked_at = self.key_BGSD.shape[2] - num_behind
+        mask = self.mask
+        if mask is not None:
+            mask = mask[b : b + 1] if len(mask) > 1 else mask
+            mask = mask[:, :, : mask.shape[2] - num_behind] if mask.ndim == 4 else mask[:, :num_looked_at]
+        mask_BHRK = rows_of_mask(
+            mask,
+            chosen.stop - chosen.start,
+            num_looked_at,
+            self.query_BHRD.device,
+            sliding_window=self.sliding_window,
+            step=chosen.step or 1,
+        )
+        query_1HRD, key_1GKD = self.query_BHRD[b : b + 1, :, chosen], self.key_BGSD[b : b + 1, :, :num_looked_at]
+        return attention_rows(query_1HRD, key_1GKD, mask_BHRK, scaling=self.scaling, softcap=self.softcap)[0]
 
 
 def packed_sequences(
@@ -352,19 +469,22 @@ def rows_of_mask(
     *,
     is_causal: bool = True,
     sliding_window: int | None = None,
+    step: int = 1,
 ) -> Tensor | None:
     """Returns the mask of the last rows, (B or 1, H or 1, R, S): booleans (True: may look) or numbers to add.
+
+    With a `step` only every so many of them, from the first.
 
     Attention functions get masks in three forms: four dimensions of booleans (sdpa) or of numbers (eager), which say
     everything; two dimensions of valid columns (flash); or None. In the last two causality and the sliding window
     are the function's own business, hence ours.
     """
     if attention_mask is not None and attention_mask.ndim == 4:
-        return attention_mask[:, :, -num_rows:, :num_positions]
+        return attention_mask[:, :, -num_rows::step, :num_positions]
     mask_BHRS = None
     if is_causal:
         column_S = torch.arange(num_positions, device=device)
-        distance_RS = column_S[-num_rows:, None] - column_S
+        distance_RS = column_S[-num_rows::step, None] - column_S
         mask_RS = distance_RS >= 0
         if sliding_window is not None:
             mask_RS &= distance_RS < sliding_window

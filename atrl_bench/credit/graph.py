@@ -7,7 +7,6 @@ Shapes: B responses, T response tokens, E stored edges (each undirected edge is 
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,17 +18,19 @@ import numpy as np
 import pymetis
 import torch
 from numpy.typing import NDArray
-from torch import BoolTensor, Tensor
+from torch import Tensor
 
 from atrl_bench.credit.attention_rows import AttentionRows
 from atrl_bench.credit.config import CreditConfig
+from atrl_bench.credit.connectivity import bias_curve
+from atrl_bench.credit.footprint import footprint_columns
+from atrl_bench.credit.neighbours import most_similar, random_signs
+from atrl_bench.credit.sketch import RowSketch
 from atrl_bench.credit.token_batch import TokenBatch
 
 # Up to this many tokens all cosines are computed; beyond, neighbours are looked up in a projection to this size.
 _EXACT_TOKENS = 256
 _SKETCH_SIZE = 32
-# The best neighbours of a token are looked for among the best of so many tokens at a time.
-_PARTS = 16
 # So many numbers fit the inner cache of a core, with something beside them.
 _CACHED = 2**18
 # Rows of similarities at a time, where more of them do not fit the cache.
@@ -102,16 +103,13 @@ class ScaledRows:
     """A random projection of each row to length one, of a response too long to compare all rows; else no columns."""
     sampled_TN: Tensor
     """Products of each row with those of the `sampled_tokens`."""
+    num_dropped: int
+    """How many columns are left out."""
 
     @property
     def num_tokens(self) -> int:
         """How many rows there are."""
         return self.raw_TS.shape[0]
-
-    @property
-    def num_dropped(self) -> int:
-        """How many columns are left out."""
-        return self.scale_S.shape[0] - int(np.count_nonzero(self.scale_S.numpy()))
 
     @classmethod
     def of(cls, attention: AttentionRows, bias_S: Tensor, config: CreditConfig) -> ScaledRows:
@@ -123,7 +121,7 @@ class ScaledRows:
         sampled_NS = raw_TS[sampled_tokens(num_tokens)] * square_S
         probes_SN = sampled_NS.T
         if num_tokens > _EXACT_TOKENS and config.max_neighbours is not None:
-            probes_SN = torch.cat([probes_SN, _signs(num_columns) * scale_S[:, None]], dim=1)
+            probes_SN = torch.cat([probes_SN, random_signs(num_columns, _SKETCH_SIZE) * scale_S[:, None]], dim=1)
         blocks = attention.blocks
         # A buffer that is used again; a fresh one would cost more than the arithmetic.
         squares = torch.empty(max(map(len, blocks)) * num_columns) if len(blocks) > 1 else None
@@ -141,6 +139,7 @@ class ScaledRows:
             norm_T=torch.cat(norms).sqrt().clamp_min(_TINY),
             sketch_TD=torch.nn.functional.normalize(sketch_TD, dim=1) if sketch_TD.shape[1] else sketch_TD,
             sampled_TN=sampled_TN,
+            num_dropped=num_columns - int(np.count_nonzero(scale_S.numpy())),
         )
 
     def cosine_matrix(self) -> Tensor:
@@ -164,6 +163,34 @@ class ScaledRows:
             first_B = torch.searchsorted(tail_E[first:end], torch.arange(start, start + len(block_BS) + 1))
             products.append(_products(weighted_BS, self.raw_TS, first_B, head_E[first:end]))
         return torch.cat(products) / (self.norm_T[tail_E] * self.norm_T[head_E])
+
+    def similar_pairs(self, config: CreditConfig) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+        """Returns the pairs (tail < head) of the response with a cosine above tau_sim, and the cosine.
+
+        Of a long response with `max_neighbours`, only those in which one is probably among the other's best ones.
+        """
+        if config.max_neighbours is not None and self.num_tokens > _EXACT_TOKENS:
+            tail_E, head_E = _likely_neighbours(self.sketch_TD, config.max_neighbours, config.min_edge_similarity)
+            weight_E = self.cosines(tail_E, head_E)
+            joined_E = weight_E > config.min_edge_similarity
+            return tail_E[joined_E].numpy(), head_E[joined_E].numpy(), weight_E[joined_E].numpy()
+        cosine_TT = self.cosine_matrix()
+        # The product is symmetric only up to rounding, so one triangle is read and mirrored.
+        tails, heads = np.nonzero(torch.triu(cosine_TT, diagonal=1).numpy() > config.min_edge_similarity)
+        return tails, heads, cosine_TT.numpy()[tails, heads]
+
+    def edge_density(self, config: CreditConfig) -> float:
+        """Returns the share of token pairs with a cosine above tau_sim, before `max_neighbours`.
+
+        Near 1 the graph says nothing: every partition cuts it alike. Of a long response the `sampled_tokens` are
+        compared with all others.
+        """
+        norm_T, some = self.norm_T.numpy(), sampled_tokens(self.num_tokens)
+        with np.errstate(invalid="ignore"):  # two rows of zeros are not joined
+            joined_TN = self.sampled_TN.numpy() / (norm_T[:, None] * norm_T[some]) > config.min_edge_similarity
+        # The diagonal of the sampled rows is each one's cosine with itself.
+        joined = np.count_nonzero(joined_TN) - np.count_nonzero(joined_TN[some].diagonal())
+        return joined / (joined_TN.shape[1] * (self.num_tokens - 1))
 
     def centroid_products(
         self, members: NDArray[np.int64], bounds_K: NDArray[np.int64]
@@ -220,60 +247,36 @@ def _products(left_NS: Tensor, right_MS: Tensor, first_N: Tensor, right_E: Tenso
     return torch.sparse.sampled_addmm(pairs, left_NS, right_MS.T, beta=0.0).values()
 
 
-def _signs(num_columns: int) -> Tensor:
-    """Returns the projection: for each column and each of `_SKETCH_SIZE` numbers 1 or -1.
-
-    It is the same for every response: credit must not depend on what was computed before it.
-    """
-    return _signs_of(math.ceil(num_columns / 4096))[:num_columns]
-
-
-@functools.lru_cache(maxsize=4)
-def _signs_of(num_thousands: int) -> Tensor:
-    # A longer draw from the same seed begins with the shorter one.
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(2, (4096 * num_thousands, _SKETCH_SIZE), generator=generator) * 2.0 - 1.0
-
-
 def sampled_tokens(num_tokens: int) -> slice:
     """Returns `_SAMPLED_TOKENS` evenly spaced tokens; a few more where they do not come out even."""
     return slice(None, None, max(1, num_tokens // _SAMPLED_TOKENS))
 
 
-def edge_density(rows: ScaledRows, config: CreditConfig) -> float:
-    """Returns the share of token pairs with a cosine above tau_sim, before `max_neighbours`.
+class SketchedRows(ScaledRows):
+    """A sketch in their place: its projections stand for the rows where centroids are compared; its edges are there."""
 
-    Near 1 the graph says nothing: every partition cuts it alike. Of a long response the `sampled_tokens` are compared
-    with all others.
-    """
-    norm_T, some = rows.norm_T.numpy(), sampled_tokens(rows.num_tokens)
-    with np.errstate(invalid="ignore"):  # two rows of zeros are not joined
-        joined_TN = rows.sampled_TN.numpy() / (norm_T[:, None] * norm_T[some]) > config.min_edge_similarity
-    # The diagonal of the sampled rows is each one's cosine with itself.
-    joined = np.count_nonzero(joined_TN) - np.count_nonzero(joined_TN[some].diagonal())
-    return joined / (joined_TN.shape[1] * (rows.num_tokens - 1))
+    _sketch: RowSketch
 
+    def __init__(self, sketch: RowSketch) -> None:
+        values_TD = torch.from_numpy(sketch.values_TD).float()
+        norm_T, none = torch.linalg.vector_norm(values_TD, dim=1).clamp_min(_TINY), torch.empty(0)
+        super().__init__(values_TD, torch.ones(values_TD.shape[1]), norm_T, none, none, sketch.num_dropped)
+        object.__setattr__(self, "_sketch", sketch)
 
-def sink_columns(attention: AttentionRows, config: CreditConfig) -> BoolTensor:
-    """Returns which columns are attention sinks: text columns with a large share of the average row.
+    def similar_pairs(self, config: CreditConfig) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+        """Returns the edges that the sketch has."""
+        return self._sketch.pairs()
 
-    The paper leaves open whether the cosine sees them. A sink with a fifth of every row makes every cosine exceed
-    0.7, the graph complete and its METIS cut as large as a random partition's; below a tenth it does no harm.
-    Visual columns are never sinks here, since a response may well look at one patch most of the time.
-    """
-    return (attention.mean_row >= config.min_sink_share) & ~attention.visual_S  # type: ignore[return-value]
+    def edge_density(self, config: CreditConfig) -> float:
+        """Returns the share of token pairs with an estimated cosine above tau_sim."""
+        return self._sketch.edge_density
 
 
-def footprint_columns(attention: AttentionRows, config: CreditConfig) -> Tensor:
-    """Returns which columns enter the cosine between two tokens, by `config.footprint`."""
-    num_tokens, num_columns = attention.rows_TS.shape
-    if config.footprint == "without_sinks":
-        return ~sink_columns(attention, config)
-    if config.footprint == "visual":
-        return attention.visual_S
-    if config.footprint == "prompt":
-        return torch.arange(num_columns) < num_columns - num_tokens
-    return torch.ones(num_columns, dtype=torch.bool)
+def scaled_rows(attention: AttentionRows | RowSketch, config: CreditConfig) -> ScaledRows:
+    """Returns what a graph is made of, from whole rows or from their sketch."""
+    if isinstance(attention, AttentionRows):
+        return ScaledRows.of(attention, bias_curve(attention.num_columns, config), config)
+    return SketchedRows(attention)
 
 
 def cosine_graph(rows_B: Sequence[ScaledRows], config: CreditConfig) -> TokenGraph:
@@ -285,7 +288,7 @@ def cosine_graph(rows_B: Sequence[ScaledRows], config: CreditConfig) -> TokenGra
     two tokens are joined, and the weight, is decided by the cosine of the rows themselves.
     """
     batch = TokenBatch([rows.num_tokens for rows in rows_B])
-    tails, heads, weights = zip(*(_similar_pairs(rows, config) for rows in rows_B), strict=True)
+    tails, heads, weights = zip(*(rows.similar_pairs(config) for rows in rows_B), strict=True)
     offset_E = np.repeat(batch.bounds[:-1], [len(tail_E) for tail_E in tails])
     graph = _undirected(
         batch, np.concatenate(tails) + offset_E, np.concatenate(heads) + offset_E, np.concatenate(weights)
@@ -293,53 +296,25 @@ def cosine_graph(rows_B: Sequence[ScaledRows], config: CreditConfig) -> TokenGra
     return graph if config.max_neighbours is None else _best_edges(graph, config.max_neighbours)
 
 
-def _similar_pairs(
-    rows: ScaledRows, config: CreditConfig
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Returns the pairs (tail < head) of one response with a cosine above tau_sim, and the cosine.
-
-    Of a long response with `max_neighbours`, only those in which one is probably among the other's best ones.
-    """
-    if config.max_neighbours is not None and rows.num_tokens > _EXACT_TOKENS:
-        tail_E, head_E = _likely_neighbours(rows.sketch_TD, config.max_neighbours, config.min_edge_similarity)
-        weight_E = rows.cosines(tail_E, head_E)
-        joined_E = weight_E > config.min_edge_similarity
-        return tail_E[joined_E].numpy(), head_E[joined_E].numpy(), weight_E[joined_E].numpy()
-    cosine_TT = rows.cosine_matrix()
-    # The product is symmetric only up to rounding, so one triangle is read and mirrored.
-    tails, heads = np.nonzero(torch.triu(cosine_TT, diagonal=1).numpy() > config.min_edge_similarity)
-    return tails, heads, cosine_TT.numpy()[tails, heads]
-
-
 def _likely_neighbours(sketch_TD: Tensor, limit: int, min_similarity: float) -> tuple[Tensor, Tensor]:
     """Returns the pairs (tail < head) in which one is probably among the other's `limit` best, and similar enough."""
     num_tokens, size = sketch_TD.shape
     # The estimate of a cosine c has a standard deviation of about (1 - c^2) / sqrt(D).
     slack = 2 * (1 - min_similarity**2) / size**0.5
-    num_parts = _PARTS if num_tokens >= _PARTS * limit else 1
-    part_size = math.ceil(num_tokens / num_parts)
-    others_DT = sketch_TD.T.contiguous()
-    # The columns behind the last token are never written again: they are no neighbours.
     at_once = max(_ROWS_AT_ONCE, _CACHED // 2 // num_tokens)
-    similarity_BT = torch.full((at_once, num_parts * part_size), -1.0)
-    first_P = torch.arange(num_parts) * part_size
+    blocks = (slice(start, min(start + at_once, num_tokens)) for start in range(0, num_tokens, at_once))
     keys = []
-    for start in range(0, num_tokens, at_once):
-        block_BD = sketch_TD[start : start + at_once]
-        block_BT = similarity_BT[: len(block_BD)]
-        torch.mm(block_BD, others_DT, out=block_BT[:, :num_tokens])
-        block_BT[:, start:].fill_diagonal_(-1.0)
-        # The `limit` best columns lie in the `limit` places where the best of all parts are highest.
-        best_BQ = block_BT.view(len(block_BD), num_parts, part_size).amax(1)
-        place_BL = best_BQ.topk(min(limit, part_size), dim=1, sorted=False).indices
-        column_BC = (place_BL[:, :, None] + first_P).flatten(1)
-        best_BL = block_BT.gather(1, column_BC).topk(min(limit, num_tokens - 1), dim=1)
-        tail_E, nth_E = (best_BL.values > min_similarity - slack).nonzero(as_tuple=True)
-        head_E = column_BC[tail_E, best_BL.indices[tail_E, nth_E]]
-        tail_E += start
+    for block, cosine_BL, head_BL in most_similar(sketch_TD, limit, blocks, _hide_itself):
+        tail_E, nth_E = (cosine_BL > min_similarity - slack).nonzero(as_tuple=True)
+        head_E = head_BL[tail_E, nth_E]
+        tail_E += block.start
         keys.append(torch.minimum(tail_E, head_E) * num_tokens + torch.maximum(tail_E, head_E))
     key_E = torch.from_numpy(np.unique(torch.cat(keys).numpy()))
     return key_E // num_tokens, key_E % num_tokens
+
+
+def _hide_itself(cosine_BT: Tensor, block: slice) -> None:
+    cosine_BT[:, block.start :].fill_diagonal_(-1.0)
 
 
 def _undirected(

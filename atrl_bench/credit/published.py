@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.rule import Credit, TokenInput, credit_of_rows, highest, reads
+from atrl_bench.credit.rule import Credit, TokenInput, credit_of_rows, highest, reads, reads_whole_rows
 
 if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows
@@ -35,6 +35,7 @@ def _of_tokens(attention: AttentionRows, name: TokenInput) -> NDArray[np.float64
 # is the one before the token.
 
 
+@reads_whole_rows
 def future_attention(
     attention: AttentionRows,
     config: CreditConfig,
@@ -58,6 +59,7 @@ def future_attention(
     return credit_of_rows(weight_T, attention, config)
 
 
+@reads_whole_rows
 def preplan_attention(
     attention: AttentionRows,
     config: CreditConfig,
@@ -84,6 +86,7 @@ def preplan_attention(
     return credit_of_rows(weight_T, attention, config)
 
 
+@reads_whole_rows
 def answer_attention(
     attention: AttentionRows, config: CreditConfig, seed: int, *, answer: float = 0.15, floor: float = 0.5
 ) -> Credit:
@@ -255,5 +258,5 @@ def position_ramp(
     Deng et al. 2025, arXiv 2508.02260, shape rewards by position because tokens at the end teach more. The straight
     line is ours: the formula of theirs we have not read. It is what any rule should beat that likes late tokens.
     """
-    weight_T = np.linspace(first, last, len(attention.rows_TS))
+    weight_T = np.linspace(first, last, attention.num_tokens)
     return credit_of_rows(weight_T, attention, config)

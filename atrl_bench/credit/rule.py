@@ -101,6 +101,12 @@ def needs_of(rule: CreditRule) -> frozenset[TokenInput]:
     return frozenset(getattr(rule, "needs", ()))
 
 
+def reads_whole_rows(rule: RuleT) -> RuleT:
+    """Say of a rule that it reads whole attention rows, of which a sketch does not tell enough."""
+    rule.whole_rows = True  # type: ignore[attr-defined]
+    return rule
+
+
 def looks_at_images(rule: CreditRule) -> bool:
     """Returns whether a rule asks how tokens look at an image: those by entropy or probability alone do not."""
     return not needs_of(rule) or "blackened_logprob" in needs_of(rule)
@@ -108,10 +114,7 @@ def looks_at_images(rule: CreditRule) -> bool:
 
 def connectivity_density(attention: AttentionRows, config: CreditConfig) -> NDArray[np.float64]:
     """Returns C_i of each token: the attention that goes to the image, divided by the bias curve (section 4.1)."""
-    from atrl_bench.credit.connectivity import bias_curve, connectivity
-
-    bias_S = bias_curve(attention.rows_TS.shape[1], config)
-    return connectivity(attention.rows_TS, attention.visual_S, bias_S).double().numpy()
+    return attention.connectivity(config).double().numpy()
 
 
 def credit_of_weights(

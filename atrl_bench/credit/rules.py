@@ -50,6 +50,7 @@ from atrl_bench.credit.rule import (
     credits_at_once,
     highest,
     needs_of,
+    reads_whole_rows,
 )
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.plugins import check_names, load_plugin, package_of, plugins
@@ -57,6 +58,7 @@ from atrl_bench.plugins import check_names, load_plugin, package_of, plugins
 if TYPE_CHECKING:
     from atrl_bench.credit.attention_rows import AttentionRows
     from atrl_bench.credit.graph import ScaledRows, TokenGraph
+    from atrl_bench.credit.sketch import RowSketch
 
 _DEFAULT = CreditConfig()
 # Of so many tokens together nearly all time is arithmetic; with more, graphs without `max_neighbours` would add up.
@@ -104,7 +106,7 @@ def token_credit(
 
 
 def token_credits(
-    attentions: Sequence[AttentionRows],
+    attentions: Sequence[AttentionRows | RowSketch],
     rule: str | CreditRule = "atrl",
     config: CreditConfig | None = None,
     seeds: Sequence[int] | None = None,
@@ -113,33 +115,45 @@ def token_credits(
     function = credit_rule(rule)
     config = _DEFAULT if config is None else config
     seeds = [0] * len(attentions) if seeds is None else seeds
+    config = with_rows_of(function, config)
+    is_sketched_B = [config.sketches(attention.num_tokens) for attention in attentions]
+    if any(is_sketched_B):
+        attentions = [_sketched(attention, config) for attention in attentions]
+    # A sketch stands where rules take rows.
+    attentions = cast("Sequence[AttentionRows]", attentions)
     credits = [_credit_alike(*each, function, config) for each in zip(attentions, seeds, strict=True)]
     apart = [b for b, credit in enumerate(credits) if credit is None]
-    for chunk in _chunks(apart, [len(attention.rows_TS) for attention in attentions]):
+    for chunk in _chunks(apart, [attention.num_tokens for attention in attentions]):
         computed = credits_at_once(function, [attentions[b] for b in chunk], config, [seeds[b] for b in chunk])
         for b, credit in zip(chunk, computed, strict=True):
             if not is_own(function):
-                _check(credit, len(attentions[b].rows_TS), function)
+                _check(credit, attentions[b].num_tokens, function)
             credits[b] = credit
-    return cast("list[Credit]", credits)
+    found = cast("list[Credit]", credits)
+    if any(is_sketched_B):
+        for credit, is_sketched in zip(found, is_sketched_B, strict=True):
+            credit.diagnostics["sketched"] = float(is_sketched)
+    return found
+
+
+def _sketched(attention: AttentionRows | RowSketch, config: CreditConfig) -> AttentionRows | RowSketch:
+    from atrl_bench.credit.sketch import RowSketch
+
+    if isinstance(attention, RowSketch) or not config.sketches(attention.num_tokens):
+        return attention
+    return RowSketch.of(attention, config)
 
 
 def _credit_alike(attention: AttentionRows, seed: int, rule: CreditRule, config: CreditConfig) -> Credit | None:
     """Returns the credit of a response whose tokens no rule can tell apart; None for any other."""
-    if len(attention.rows_TS) < 2:
+    if attention.num_tokens < 2:
         return uniform(attention, config, seed)
     if missing := [f"{name}_T" for name in sorted(needs_of(rule)) if getattr(attention, f"{name}_T") is None]:
         raise ValueError(
             f"Credit rule {_name(rule)} reads AttentionRows.{' and '.join(missing)}, which nobody gave it here. "
             "docs/credit_rules.md says where each rule can be used."
         )
-    return None if _looks_at_the_image(attention) else _without_attention(attention, rule, config, seed)
-
-
-def _looks_at_the_image(attention: AttentionRows) -> bool:
-    """Returns whether any token did; the first usually tells."""
-    is_visual_S = attention.visual_S.float().numpy()
-    return any(row_S @ is_visual_S > 0 for row_S in attention.rows_TS.numpy())
+    return None if attention.looks_at_the_image() else _without_attention(attention, rule, config, seed)
 
 
 def _chunks(numbers: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -172,11 +186,10 @@ def atrl(attentions: Sequence[AttentionRows], config: CreditConfig, seeds: Seque
     With `partitions` above one, W is the mean over as many METIS seeds: the graph is built once and divided anew, then
     refined anew. What is reported of clusters is their mean; `cluster_T` are those of the first.
     """
-    from atrl_bench.credit.connectivity import bias_curve
-    from atrl_bench.credit.graph import ScaledRows, cosine_graph, edge_density, partition
+    from atrl_bench.credit.graph import cosine_graph, partition, scaled_rows
 
     connectivities = [connectivity_density(attention, config) for attention in attentions]
-    rows_B = [ScaledRows.of(each, bias_curve(each.rows_TS.shape[1], config), config) for each in attentions]
+    rows_B = [scaled_rows(attention, config) for attention in attentions]
     started = time.thread_time()
     graph = cosine_graph(rows_B, config)
     seeds_BP = [partition_seeds(seed, config.partitions) for seed in seeds]
@@ -198,7 +211,7 @@ def atrl(attentions: Sequence[AttentionRows], config: CreditConfig, seeds: Seque
             config,
             importance_T=_mean([part.importance_T for part in parts]),
             cluster_T=parts[0].cluster_T,
-            edge_density=edge_density(rows_B[b], config),
+            edge_density=rows_B[b].edge_density(config),
             dropped_columns=float(rows_B[b].num_dropped),
             **diagnostics,
         )
@@ -285,6 +298,7 @@ def without_refinement(attentions: Sequence[AttentionRows], config: CreditConfig
     return credits_at_once(atrl, attentions, config.replace(outlier_scale=1.0), seeds)
 
 
+@reads_whole_rows
 @batched
 def without_bias_correction(
     attentions: Sequence[AttentionRows], config: CreditConfig, seeds: Sequence[int]
@@ -392,6 +406,17 @@ def is_own(rule: CreditRule) -> bool:
     return any(rule is own for own in (*RULES.values(), *ORACLES.values()))
 
 
+def with_rows_of(rule: CreditRule, config: CreditConfig) -> CreditConfig:
+    """Returns the settings for a rule: `auto` is `exact` for one that reads whole rows, and for somebody else's."""
+    reads_rows = getattr(rule, "whole_rows", False)
+    if reads_rows and config.rows == "sketch":
+        raise ValueError(
+            f"Credit rule {_name(rule)} reads whole attention rows, and rows='sketch' leaves none. Set rows='exact', "
+            "or choose a rule of connectivity and graph, such as atrl."
+        )
+    return config.replace(rows="exact") if config.rows == "auto" and (reads_rows or not is_own(rule)) else config
+
+
 def _name(rule: CreditRule) -> str:
     return str(getattr(rule, "__name__", type(rule).__name__))
 
@@ -410,13 +435,10 @@ def _check(credit: Credit, num_tokens: int, rule: CreditRule) -> None:
 
 def _without_attention(attention: AttentionRows, rule: CreditRule, config: CreditConfig, seed: int) -> Credit:
     """Returns the same credit for each token: the mean of what the rule gives where all tokens look at all columns."""
-    import torch
-
     blank = uniform(attention, config, seed)
     if config.scale == "mean_one":
         return blank
-    even_TS, all_S = torch.ones_like(attention.rows_TS), torch.ones_like(attention.visual_S)
-    even = rule(replace(attention, rows_TS=even_TS / even_TS.shape[1], visual_S=all_S), config, seed)
+    even = rule(attention.even(), config, seed)
     return replace(blank, credit_T=even.credit_T.mean().expand_as(blank.credit_T).clone())
 
 

@@ -33,7 +33,8 @@ from atrl_bench.credit.blackening import Blackening
 from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.rule import Credit, CreditRule, TokenInput, looks_at_images, needs_of
-from atrl_bench.credit.rules import RULES, credit_rule
+from atrl_bench.credit.rules import RULES, credit_rule, with_rows_of
+from atrl_bench.credit.sketch import RowSketch, SketchPlan
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.credit.workers import CreditTask, CreditWorkers
 
@@ -161,18 +162,20 @@ class CreditedModel:
 
     def __call__(self, **inputs: Any) -> Any:
         """Returns what the model returns."""
-        with self._weights.capture.record(self._num_tokens, self._weights.clock) as recording:
+        visual_BS = self._weights.visual_columns(inputs["input_ids"], inputs.get("mm_token_type_ids"))
+        response_mask_BT = inputs["attention_mask"][:, -self._num_tokens :]
+        plan = self._weights.plan(inputs["attention_mask"], visual_BS, response_mask_BT)
+        with self._weights.capture.record(self._num_tokens, self._weights.clock, plan) as recording:
             output = self._model(**inputs)
         started = self._weights.clock()
         part = slice(self._num_rows, self._num_rows + len(inputs["input_ids"]))
         self._num_rows = part.stop
-        visual_BS = self._weights.visual_columns(inputs["input_ids"], inputs.get("mm_token_type_ids"))
         pending = self._weights.begin(
             recording,
             attention_mask_BS=inputs["attention_mask"],
             visual_BS=visual_BS,
             response_ids_BT=inputs["input_ids"][:, -self._num_tokens :],
-            response_mask_BT=inputs["attention_mask"][:, -self._num_tokens :],
+            response_mask_BT=response_mask_BT,
             of_tokens=self._weights.inputs.of_pass(self._model, inputs, output, visual_BS, self._num_tokens),
             needed_B=None if self._needed_B is None else self._needed_B[part],
             truths=None if self._truths_B is None else self._truths_B[part],
@@ -252,7 +255,8 @@ class CreditWeights:
         classes: Mapping[str, Callable[[Sequence[str]], Tensor]] = MappingProxyType({}),
     ) -> None:
         """`classes` say of a response's tokens, by their texts, which are of a class that diagnostics tell apart."""
-        self.rule, self.config, self.model = credit_rule(rule), config, model
+        self.rule, self.model = credit_rule(rule), model
+        self.config = with_rows_of(self.rule, config)
         self._shows_images = bool(visual_token_ids(model.config))
         if not self._shows_images and looks_at_images(self.rule):
             others = [name for name, one in RULES.items() if not looks_at_images(one)]
@@ -279,6 +283,12 @@ class CreditWeights:
             return torch.zeros_like(input_ids_BS, dtype=torch.bool)
         return visual_columns(self.model.config, input_ids_BS, kinds_BS)
 
+    def plan(self, attention_mask_BS: Tensor, visual_BS: Tensor, response_mask_BT: Tensor) -> SketchPlan | None:
+        """Returns what a recording of this batch needs beforehand; nothing where it leaves whole rows."""
+        if not self.config.sketches(response_mask_BT.shape[1]):
+            return None
+        return SketchPlan(self.config, attention_mask_BS, visual_BS, response_mask_BT)
+
     def weights(self, recording: Recording, **batch: Any) -> Tensor:
         """Returns weights_BT of a batch as `begin` has it."""
         return self.begin(recording, **batch).result()
@@ -300,19 +310,22 @@ class CreditWeights:
                 f"This credit rule reads {', '.join(sorted(self.inputs.needs))} of each token beside attention rows, "
                 "which a pass of another trainer does not give. Choose one that reads attention alone, such as atrl."
             )
-        num_tokens = response_mask_BT.shape[1]
-        with torch.no_grad(), self.capture.record(num_tokens, self.clock) as recording:
+        num_tokens, visual_BS = response_mask_BT.shape[1], self.visual_columns(input_ids_BS)
+        plan = self.plan(attention_mask_BS, visual_BS, response_mask_BT)
+        with torch.no_grad(), self.capture.record(num_tokens, self.clock, plan) as recording:
             run()
-        recorded = recording.rows_on_device(self.config.reading).shape
-        if recorded != (*response_mask_BT.shape, input_ids_BS.shape[1]):
-            raise ValueError(
-                f"The pass was over {recorded[0]} rows of {recorded[2]} positions; the batch is {len(input_ids_BS)} "
-                f"rows of {input_ids_BS.shape[1]}. Switch padding-free, packed and sequence-parallel passes off."
-            )
+        if plan is None:
+            recorded = recording.rows_on_device(self.config.reading).shape
+            if recorded != (*response_mask_BT.shape, input_ids_BS.shape[1]):
+                raise ValueError(
+                    f"The pass was over {recorded[0]} rows of {recorded[2]} positions; the batch is "
+                    f"{len(input_ids_BS)} rows of {input_ids_BS.shape[1]}. Switch padding-free, packed and "
+                    "sequence-parallel passes off."
+                )
         return self.weights(
             recording,
             attention_mask_BS=attention_mask_BS,
-            visual_BS=self.visual_columns(input_ids_BS),
+            visual_BS=visual_BS,
             response_ids_BT=input_ids_BS[:, -num_tokens:],
             response_mask_BT=response_mask_BT,
         )
@@ -335,23 +348,22 @@ class CreditWeights:
         what the rule reads beside the rows (`TokenInputs`); `truths` say what the tokens of each response are for,
         where that is known. What is on a device leaves it once, while the device goes on.
         """
-        columns = [recording.rows_on_device(self.config.reading), attention_mask_BS.bool(), visual_BS.bool()]
-        columns += [response_mask_BT.bool(), response_ids_BT]
+        columns = [attention_mask_BS.bool(), visual_BS.bool(), response_mask_BT.bool(), response_ids_BT]
         columns += [value_BT.detach().float() for value_BT in of_tokens.values()]
-        arrays = _LeavingDevice(columns)
+        arrays, looked = _LeavingDevice(columns), self._looked(recording)
         pending = PendingWeights(self, arrays, needed_B, response_ids_BT.device)
         names = [name.replace("_BT", "_T") for name in of_tokens]
         numbers = [b for b in range(len(response_ids_BT)) if pending.needs(b)]
 
         def prepare() -> list[CreditTask]:
-            rows_BTS, column_BS, visual_BS, row_BT, ids_BT, *beside = arrays.arrived()
+            column_BS, visual_BS, row_BT, ids_BT, *beside = arrays.arrived()
             tasks = []
             for b in numbers:
                 row_T, column_S = row_BT[b], column_BS[b]
-                rows_TS = _chosen(_chosen(rows_BTS[b], 0, row_T), 1, column_S)
                 truth = None if truths is None else truths[b]
                 of_tokens = {name: value_BT[b][row_T].numpy() for name, value_BT in zip(names, beside, strict=True)}
-                tasks.append(self._task(rows_TS, visual_BS[b][column_S], ids_BT[b][row_T].tolist(), truth, of_tokens))
+                found, visual_S = looked(b, column_BS, row_BT), visual_BS[b][column_S]
+                tasks.append(self._task(found[0], visual_S, ids_BT[b][row_T].tolist(), truth, of_tokens, found))
             pending.parts = [task.parts for task in tasks]
             return tasks
 
@@ -374,6 +386,21 @@ class CreditWeights:
         known = tokens_of_parts(truth, texts) | {name: is_of(texts) for name, is_of in self._classes.items()}
         return {name: is_part_T.numpy() for name, is_part_T in known.items()}
 
+    def _looked(self, recording: Recording) -> Callable[[int, Tensor, Tensor], list[Tensor]]:
+        """Returns a function to the tensors of the sketch of response b, or to one, its rows cut to tokens and columns.
+
+        They leave the device apart from the rest, which stays until all credits are joined.
+        """
+        if getattr(recording, "plan", None) is None:  # a recording may be of somebody else's
+            whole = _LeavingDevice([recording.rows_on_device(self.config.reading)])
+
+            def cut(b: int, column_BS: Tensor, row_BT: Tensor) -> list[Tensor]:
+                return [_chosen(_chosen(whole.arrived()[0][b], 0, row_BT[b]), 1, column_BS[b])]
+
+            return cut
+        leaving = [_LeavingDevice(tensors) for tensors in recording.responses()]
+        return lambda b, column_BS, row_BT: leaving[b].arrived()
+
     def _task(
         self,
         rows_TS: Tensor,
@@ -381,16 +408,24 @@ class CreditWeights:
         ids: Sequence[int],
         truth: TokenTruth | None,
         of_tokens: Mapping[str, Any] = MappingProxyType({}),
+        looked: Sequence[Tensor] = (),
     ) -> CreditTask:
-        """Returns the task of one response, of its valid rows and columns; `of_tokens` is beside them."""
+        """Returns the task of one response, of its valid rows and columns; `of_tokens` is beside them.
+
+        Of a sketch `looked` has all tensors, and `rows_TS` is the first of them, the connectivity.
+        """
+        sketch = None
         if not bool(rows_TS.isfinite().all()):
             # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
-            rows_TS = torch.zeros_like(rows_TS)
+            rows_TS, visual_S = torch.zeros(len(rows_TS), 1), torch.zeros(1, dtype=torch.bool)
             self.num_non_finite += 1
+        elif len(looked) > 1:
+            rows_TS, visual_S = torch.zeros(0, 0), torch.zeros(0, dtype=torch.bool)
+            sketch = RowSketch.of_tensors(looked)
         # The seed follows the response and not its place, so a shuffled batch gets the same credit.
         seed = zlib.crc32(str((self._run_seed, list(ids))).encode())
-        rows, visual, parts = rows_TS.numpy(), visual_S.numpy(), self._parts(ids, truth)
-        return CreditTask(rows, visual, self.rule, self.config, seed, of_tokens=of_tokens, parts=parts)
+        arguments = (rows_TS.numpy(), visual_S.numpy(), self.rule, self.config, seed)
+        return CreditTask(*arguments, of_tokens=of_tokens, parts=self._parts(ids, truth), sketch=sketch)
 
     def close(self) -> None:
         """End the workers."""
@@ -460,7 +495,7 @@ class PendingWeights:
 
     def _joined(self) -> Tensor:
         credits = self.credits()
-        _, column_BS, visual_BS, row_BT, ids_BT, *_ = self._arrays.arrived()
+        column_BS, visual_BS, row_BT, ids_BT, *_ = self._arrays.arrived()
         self._weights.note_without_visual(int((~(visual_BS & column_BS).any(1)).sum()))
         weights_BT = torch.ones(ids_BT.shape, dtype=torch.float32)
         for b, credit, parts in zip(filter(self.needs, range(len(ids_BT))), credits, self.parts, strict=True):

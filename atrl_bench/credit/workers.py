@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from atrl_bench.credit.attention_rows import AttentionRows
     from atrl_bench.credit.rule import Credit, CreditRule
+    from atrl_bench.credit.sketch import RowSketch
 
 _TENSORS = ("credit_T", "connectivity_T", "importance_T", "cluster_T")  # of a Credit
 _NUM_ATTEMPTS = 3  # of a response whose worker dies; then it is computed here
@@ -49,8 +51,10 @@ class CreditTask:
         *,
         of_tokens: Mapping[str, NDArray[np.float32]] = MappingProxyType({}),
         parts: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
+        sketch: RowSketch | None = None,
     ) -> None:
-        self.rows_TS, self.visual_S = rows_TS, visual_S
+        """With a `sketch` no rows are needed."""
+        self.rows_TS, self.visual_S, self.sketch = rows_TS, visual_S, sketch
         self.rule, self.config, self.seed = rule, config, seed
         self.of_tokens, self.parts = dict(of_tokens), dict(parts)  # fields of `AttentionRows`
         self._file: int | None = None
@@ -79,7 +83,7 @@ class CreditTask:
 
         Where there is no room for that, or no such files, they go through the pipe.
         """
-        if self._file is not None or not hasattr(os, "memfd_create"):
+        if self._file is not None or self.sketch is not None or not hasattr(os, "memfd_create"):
             return
         try:
             self._file = os.memfd_create("attention rows")
@@ -98,7 +102,7 @@ class CreditTask:
         """Returns the credit of the response."""
         return credits_of([self])[0]
 
-    def attention(self) -> AttentionRows:
+    def attention(self) -> AttentionRows | RowSketch:
         """Returns what a rule reads."""
         import torch
 
@@ -106,6 +110,8 @@ class CreditTask:
 
         of_tokens: dict[str, Any] = {name: torch.from_numpy(value_T) for name, value_T in self.of_tokens.items()}
         parts = {name: torch.from_numpy(is_part_T) for name, is_part_T in self.parts.items()}
+        if self.sketch is not None:
+            return replace(self.sketch, parts=parts, **of_tokens)
         return AttentionRows(torch.from_numpy(self.rows_TS), torch.from_numpy(self.visual_S), parts=parts, **of_tokens)
 
 

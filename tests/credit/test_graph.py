@@ -7,16 +7,14 @@ from torch.profiler import ProfilerActivity, profile
 
 from atrl_bench.credit import AttentionRows, CreditConfig
 from atrl_bench.credit import graph as graph_module
+from atrl_bench.credit.footprint import footprint_columns, sink_columns
 from atrl_bench.credit.graph import (
     ScaledRows,
     TokenGraph,
     centroid_cosines,
     cosine_graph,
-    edge_density,
-    footprint_columns,
     partition,
     random_cut,
-    sink_columns,
 )
 from atrl_bench.credit.token_batch import TokenBatch
 
@@ -100,8 +98,8 @@ def test_a_sink_makes_the_graph_complete_and_its_cut_a_random_one():
     attention, bias_S = topics(200, 300, sink=0.6), torch.ones(300)
     literal, default = CreditConfig.preset("literal"), CreditConfig()
     with_sink, without_sink = (ScaledRows.of(attention, bias_S, config) for config in (literal, default))
-    assert edge_density(with_sink, literal) == 1.0
-    assert edge_density(without_sink, default) < 0.2
+    assert with_sink.edge_density(literal) == 1.0
+    assert without_sink.edge_density(default) < 0.2
     complete, sparse = cosine_graph([with_sink], literal), cosine_graph([without_sink], default)
     random = random_cut(partition(complete, literal, [0]))
     assert complete.cuts(partition(complete, literal, [0]))[0] == pytest.approx(random, abs=0.01)
@@ -110,7 +108,7 @@ def test_a_sink_makes_the_graph_complete_and_its_cut_a_random_one():
 
 def test_edge_density_counts_pairs_by_hand():
     # Of the three pairs only the first two tokens are alike.
-    assert edge_density(scaled([[1, 0], [1, 0], [0, 1]]), FLAT) == pytest.approx(1 / 3)
+    assert scaled([[1, 0], [1, 0], [0, 1]]).edge_density(FLAT) == pytest.approx(1 / 3)
 
 
 def test_cut_and_random_cut_by_hand():

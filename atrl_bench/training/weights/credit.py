@@ -32,7 +32,8 @@ def credit_weights(choice: CreditChoice, model: nn.Module, processor: Any, run_s
 
 def comes_of_sampling(credit: CreditWeights, sizes: TrainingSizes, num_processes: int) -> bool:
     """Whether the rows that sampling leaves are all that a credit reads, and can be kept until rewards are known."""
-    reads_rows_alone = not credit.inputs.needs and credit.config.reading == "predicting"
+    of_credit = credit.config
+    reads_rows_alone = not credit.inputs.needs and of_credit.reading == "predicting" and of_credit.rows == "exact"
     # A cache of sliding windows has forgotten the first columns.
     config: Any = credit.model.config
     layers = getattr(config.get_text_config(), "layer_types", None) or ()
