@@ -27,7 +27,8 @@ def before_and_after(table: Table, plan: Plan) -> str:
     text = f"Before it ran, {design} could see {could} with power {POWER:g}, by assumed variances."
     after = [item.detectable for item in items if item.detectable is not None]
     if after:
-        text += f" After it, with its own: {100 * statistics.median(after):.1f} points (median of {len(after)})."
+        of = f" (median of {len(after)})" if len(after) > 1 else ""
+        text += f" After it, with its own: {100 * statistics.median(after):.1f} points{of}."
     return text
 
 

@@ -31,6 +31,7 @@ from atrl_bench.report.drawing import (
     shortened,
     svg,
 )
+from atrl_bench.report.drawing import LINE as RULE
 from atrl_bench.report.table_model import Comparison, Grid, GridCell, Table
 from atrl_bench.results import numbers
 
@@ -102,6 +103,11 @@ def answer_figure(table: Table, items: Sequence[Comparison]) -> FigureContent:
         panel.set(ylim=(len(items) - 1 + BAR / pitch, BAR / pitch - 1), yticks=[])
         panel.spines["left"].set_visible(False)
         _scale(panel, values, max(2, int(width // 36)))
+        panel.grid(visible=False)
+        for y in range(len(items)):  # beside its bar alone: above are its words
+            ends = y - 0.8 * BAR / pitch, y + BAR / pitch
+            panel.vlines(panel.get_xticks(), *ends, color=RULE, linewidth=0.8, zorder=0.5)
+            panel.vlines(0, *ends, color=SOFT, linewidth=1.2, zorder=0.6)
         panel.set_title(title, fontsize=9, color=SOFT, pad=5)
         return panel
 
@@ -150,7 +156,6 @@ def _scale(panel: Axes, values: Sequence[float], most: int) -> None:
     digits = 1 if ticks[1] - ticks[0] < 1 else 0
     panel.set_xticks(ticks, [numbers.signed(tick / 100, digits) for tick in ticks], fontsize=9)
     panel.set_xlim(ticks[0], ticks[-1])
-    panel.axvline(0, color=SOFT, linewidth=1.2)
 
 
 def _draw_comparison(panel: Axes, y: int, item: Comparison, height: float) -> None:
@@ -169,7 +174,7 @@ def _draw_comparison(panel: Axes, y: int, item: Comparison, height: float) -> No
     ends = f"({numbers.signed(item.interval[0])} to {numbers.signed(item.interval[1])})"
     scores = " − ".join(numbers.percent(score) for score in item.scores or ())
     outcome = f": {item.outcome}" if item.is_clear else ""
-    _write(panel, y, 6 + 6.5 * max(len(value), 4), ABOVE, f"{ends}   {scores}{outcome}", color=SOFT, fontsize=8.5)
+    _write(panel, y, 6 + 6.5 * max(len(value), 4), ABOVE, f"{ends}; {scores}{outcome}", color=SOFT, fontsize=8.5)
 
 
 def _write(panel: Axes, y: float, right: float, above: float, text: str, *, start: int = 0, **style: Any) -> None:
