@@ -183,7 +183,7 @@ def design(
         str | None, Argument(help="a table of `atrl-bench list tables`", autocompletion=complete_tables)
     ] = None,
     tasks: Annotated[
-        str | None, Option(help="in place of a table: GRPO with AT-RL and without, on these tasks")
+        str | None, Option(help="in place of a table: GRPO with credit and without, on these tasks")
     ] = None,
     power: Annotated[float, Option(min=0.05, max=0.99, help="the chance to show them")] = 0.8,
     budget: Budget = None,

@@ -12,8 +12,6 @@ from functools import cache
 
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, rate_text, runs_by_rate
-from atrl_bench.grading.answer_parser import Quantity
-from atrl_bench.grading.comparison import parse_gold
 from atrl_bench.models.bases import list_bases
 from atrl_bench.papers.scores import NOTHING_PRINTED, PrintedScores
 from atrl_bench.printable import flat_text
@@ -189,7 +187,7 @@ def _rounding(source: TableSource, measured: MeasuredCells) -> Iterator[str]:
     for (_, column), scores in measured.scores.items():
         golds = (problem.gold for part in scores.parts for problem in part.problems)
         golds_of.setdefault(column, [gold for gold in golds if gold.metric == "equal" and not gold.choices])
-    if not any(isinstance(parse_gold(gold).value, Quantity) for golds in golds_of.values() for gold in golds):
+    if not any(char.isdigit() for golds in golds_of.values() for gold in golds for char in gold.answer):
         return
     rounded = [column for column, golds in golds_of.items() if any(gold.precision is not None for gold in golds)]
     tolerances = {column: max((gold.tolerance for gold in golds), default=0.0) for column, golds in golds_of.items()}
