@@ -20,7 +20,18 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDED = ("atrl_bench", "tasks", "recipes", "reports", "examples", "docs", "tests", "pyproject.toml", "README.md")
+NEEDED = (
+    "atrl_bench",
+    "tasks",
+    "recipes",
+    "reports",
+    "examples",
+    "environments",
+    "docs",
+    "tests",
+    "pyproject.toml",
+    "README.md",
+)
 PASSED, FAILED = 0, 1  # of pytest's exit statuses; the others say that it found nothing to run
 
 
