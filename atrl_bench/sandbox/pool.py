@@ -19,9 +19,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from multiprocessing.util import Finalize
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
-
-import psutil
 
 from atrl_bench.errors import AtrlBenchError
 
@@ -177,7 +176,9 @@ def allow_memory(num_bytes: int) -> None:
     A script's own imports come first: torch maps gigabytes that it never fills. Half of the limit is left beside them.
     """
     most = resource.getrlimit(resource.RLIMIT_AS)[1]
-    asked = max(num_bytes, psutil.Process().memory_info().vms + num_bytes // 2)
+    statm = Path("/proc/self/statm")  # Linux alone holds a process to this limit
+    mapped = int(statm.read_text().split()[0]) * resource.getpagesize() if statm.is_file() else 0
+    asked = max(num_bytes, mapped + num_bytes // 2)
     resource.setrlimit(resource.RLIMIT_AS, (asked if most == resource.RLIM_INFINITY else min(asked, most), most))
 
 
