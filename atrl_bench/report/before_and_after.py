@@ -19,10 +19,12 @@ def before_and_after(table: Table, plan: Plan) -> str:
     items = contrasts(table)
     if not items:
         return ""
-    num_tests = sum(len(_problems(table, item)) + (len(_problems(table, item)) > 1) for item in items)
-    before = statistics.median(_seen_before(table, item, plan, num_tests) for item in items)
-    repeats = plan.profile.evaluation.num_repeats
-    design = f"{counted(len(plan.seeds), 'seed')} and {counted(repeats, 'answer')} to each problem"
+    seeds, repeats = len(plan.seeds), plan.profile.evaluation.num_repeats
+    problems = [_problems(table, item) for item in items]
+    num_tests = sum(len(of_item) + (len(of_item) > 1) for of_item in problems)
+    averages = [assumed_spreads(plan, of_item).average for of_item in problems]
+    before = statistics.median(detectable(spread, seeds, repeats, comparisons=num_tests) for spread in averages)
+    design = f"{counted(seeds, 'seed')} and {counted(repeats, 'answer')} to each problem"
     could = "nothing, since one seed shows no difference" if math.isinf(before) else f"{100 * before:.1f} points"
     text = f"Before it ran, {design} could see {could} with power {POWER:g}, by assumed variances."
     after = [item.detectable for item in items if item.detectable is not None]
@@ -37,9 +39,3 @@ def _problems(table: Table, item: Comparison) -> dict[str, int]:
     counted_columns = zip(table.columns, item.differences, strict=False)
     of_columns = {column.id: found.estimate.num_problems for column, found in counted_columns if found is not None}
     return {name: count for name, count in of_columns.items() if name != AVERAGE}
-
-
-def _seen_before(table: Table, item: Comparison, plan: Plan, num_tests: int) -> float:
-    spreads = assumed_spreads(plan, _problems(table, item))
-    repeats = plan.profile.evaluation.num_repeats
-    return detectable(spreads.average, len(plan.seeds), repeats, comparisons=num_tests)

@@ -42,9 +42,9 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
 
     `seed` is the training seed, missing for a model that was not trained here; a suite has a line for each of its
     tasks. A training that two tables share stands under both. `value` is missing where a judge failed on too many
-    answers for one number. `metric` is the table's: `headline@1` is the number that
-    the benchmark is quoted by. `model` is what the evaluation was given, `profile` gave the sizes,
-    of which the sampling stands beside it as it was; `template` and `system` are the texts of a prompt that was chosen.
+    answers for one number. `metric` is the table's: `headline@1` is the number that the benchmark is quoted by. `model`
+    is what the evaluation was given, `profile` gave the sizes, of which the sampling stands beside it as it was;
+    `template` and `system` are the texts of a prompt that was chosen, `grader` a published rule that was.
     """
     import pandas as pd
 
