@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_BYTES = 256 << 20  # of a picture's file
+MAX_WEBP_PIXELS = 55_000_000  # which take 18 bytes each; others ten, and Pillow warns of more than 89 million
 STRIP = 256  # rows of pixels
 CELL = frozenset({"bytes", "path"})  # the fields of a picture's cell, and no others
 
@@ -33,6 +34,8 @@ def open_picture(source: bytes | Path) -> Image:
     with warnings.catch_warnings():
         warnings.simplefilter("error", Pillow.DecompressionBombWarning)
         with _opened(source) as file:
+            if file.format == "WEBP" and file.width * file.height > MAX_WEBP_PIXELS:
+                raise Pillow.DecompressionBombWarning(f"a WebP picture of {file.width} x {file.height} pixels")
             file.load()
             if file.mode in ("RGBA", "LA", "PA") or "transparency" in file.info:
                 return _on_white(file)

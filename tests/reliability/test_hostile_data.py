@@ -19,7 +19,7 @@ from hostile_rows import AnswersAtOnce, encoded, png
 from PIL import Image
 
 from atrl_bench.data import limits
-from atrl_bench.data.pictures import open_picture
+from atrl_bench.data.pictures import MAX_WEBP_PIXELS, open_picture
 from atrl_bench.data.tables import read_tables
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
 from atrl_bench.evaluation.cell import evaluate
@@ -207,25 +207,38 @@ def test_ten_thousand_columns_more_are_refused_at_once(store, tmp_path) -> None:
     assert time.monotonic() - started < 10
 
 
+# Not by `ru_maxrss`: that of a new process begins at its parent's.
 MOST = """
-import resource, sys
+import re, sys
 from pathlib import Path
 from atrl_bench.data.pictures import open_picture
+most = lambda: int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
 open_picture(Path(sys.argv[1]))  # imports what it needs
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = most()
 open_picture(Path(sys.argv[2]))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(most() - before)
 """
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
-def test_a_picture_takes_ten_bytes_a_pixel_and_so_less_than_a_gigabyte(tmp_path, mode) -> None:
+@pytest.mark.parametrize(
+    ("kind", "bytes_a_pixel", "most_pixels"), [("png", 10, Image.MAX_IMAGE_PIXELS), ("webp", 18, MAX_WEBP_PIXELS)]
+)
+def test_a_picture_takes_so_many_bytes_a_pixel_and_so_less_than_a_gigabyte(
+    tmp_path, mode, kind, bytes_a_pixel, most_pixels
+) -> None:
     for side in (10, 3000):
-        Image.new(mode, (side, side)).save(tmp_path / f"{side}.png")
-    program = [sys.executable, "-c", MOST, tmp_path / "10.png", tmp_path / "3000.png"]
+        Image.new(mode, (side, side)).save(tmp_path / f"{side}.{kind}", lossless=True)
+    program = [sys.executable, "-c", MOST, tmp_path / f"10.{kind}", tmp_path / f"3000.{kind}"]
     taken = int(subprocess.run(program, check=True, capture_output=True, text=True).stdout) * 1024
-    assert taken < 10 * 3000**2
-    assert 10 * Image.MAX_IMAGE_PIXELS < 1 << 30
+    assert 3 * 3000**2 < taken < bytes_a_pixel * 3000**2  # the result alone has three
+    assert bytes_a_pixel * most_pixels < 1 << 30
+
+
+def test_a_webp_picture_of_more_pixels_than_fit_is_refused(tmp_path) -> None:
+    Image.new("RGB", (7500, 7400)).save(tmp_path / "large.webp", lossless=True, method=0)  # 55,500,000
+    with pytest.raises(Image.DecompressionBombWarning, match="7500 x 7400"):
+        open_picture(tmp_path / "large.webp")
 
 
 def test_a_transparent_picture_is_laid_on_white_the_same_in_strips_as_whole(tmp_path) -> None:
