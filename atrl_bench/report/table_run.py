@@ -19,7 +19,7 @@ from atrl_bench.experiments.run_dir import read_settings
 from atrl_bench.papers.printed import printed_beside
 from atrl_bench.papers.scores import PrintedScores
 from atrl_bench.printable import Block, Record
-from atrl_bench.report.answers import AnswerSource, remembered_shades, write_samples
+from atrl_bench.report.answers import AnswerSource, Pages, remembered_shades, write_samples
 from atrl_bench.report.before_and_after import before_and_after
 from atrl_bench.report.build import build_table, made_with, rate_grids, rate_note
 from atrl_bench.report.charts import Drawing, draw
@@ -84,13 +84,29 @@ def render(
         shades = remembered_shades(run_dir)
         known = plan.profile.generated_data
         answers = AnswerSource(store, keys, run_dir.data_dir, shades, max_problems, has_known_anchors=known)
-        drawings = draw(table) if drawings is None else drawings
-        files = write_report(table, run_dir.reports, answers, drawings)
-        figures = [{"name": one.file, "shows": shows, "described": one.description} for shows, one in drawings.items()]
-        record.keep(run_dir.reports, [{"name": f"{file_stem(table.id)}.json"}, *figures])
-        names = [{"name": str(path.relative_to(run_dir.reports))} for path in files]
-        PageRecord(store, f"{file_stem(table.id)}.html", record.key).keep(run_dir.reports, names)
+        files = _write(table, drawings, record, answers, run_dir.reports)
     return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
+
+
+def _write(
+    table: Table, drawings: Mapping[str, Drawing] | None, record: PageRecord, answers: AnswerSource, out: Path
+) -> list[Path]:
+    """The files of a table, written unless they are those that would come out."""
+    with writing(f"the report to {out}"):
+        pages = write_samples(table, answers, out)
+    links = [
+        (at, [(part.name, part.first, sorted(part.counts.items())) for part in page.parts])
+        for at, page in sorted(pages.items())
+    ]
+    whole = PageRecord(answers.store, f"{file_stem(table.id)}.html", page_key(record.key, links))
+    if drawings is not None and (kept := whole.unchanged(out)) is not None:
+        return [out / file["name"] for file in kept]
+    drawings = draw(table) if drawings is None else drawings
+    files = _write_forms(table, out, pages, drawings)
+    figures = [{"name": one.file, "shows": shows, "described": one.description} for shows, one in drawings.items()]
+    record.keep(out, [{"name": f"{file_stem(table.id)}.json"}, *figures])
+    whole.keep(out, [{"name": str(path.relative_to(out))} for path in files])
+    return files
 
 
 def _shade_changes(plan: Plan, store: Store, keys: Mapping[tuple[str, str], Sequence[str]]) -> None:
@@ -111,9 +127,16 @@ def write_report(
 
     With `answers`, the page's numbers open to pages of their own with everything that was asked and answered.
     """
-    drawings, stem = draw(table) if drawings is None else drawings, file_stem(table.id)
     with writing(f"the report to {out}"):
         pages = write_samples(table, answers, out) if answers else {}
+    return _write_forms(table, out, pages, draw(table) if drawings is None else drawings)
+
+
+def _write_forms(
+    table: Table, out: Path, pages: Mapping[tuple[str, str], Pages], drawings: Mapping[str, Drawing]
+) -> list[Path]:
+    stem = file_stem(table.id)
+    with writing(f"the report to {out}"):
         return write_texts(
             out,
             {

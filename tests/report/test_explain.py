@@ -145,6 +145,18 @@ def test_an_unknown_row_or_column_names_the_nearest(plan):
         explain(plan, "grpo", "geoqa")
 
 
+def test_a_report_of_what_has_not_changed_writes_no_file(plan):
+    written = render(plan)
+    files = {path: path.stat().st_ino for path in plan.run_dir.reports.rglob("*") if path.is_file()}
+    assert render(plan).files == written.files
+    assert {path: path.stat().st_ino for path in files} == files
+    changed = plan.run_dir.reports / "main_7b.md"
+    changed.write_text("another hand was here")
+    assert render(plan).files == written.files  # all forms of the table anew, and the front page that links to them
+    assert "another hand" not in changed.read_text()
+    assert {path.stat().st_ino == inode for path, inode in files.items() if path.parent.name == "main_7b"} == {True}
+
+
 def test_a_rendered_table_is_explained_without_reading_a_verdict_until_one_changes(plan, monkeypatch):
     """The last test of this file: it changes one of ten right answers of GRPO + AT-RL on GeoQA to a wrong one."""
     computed = explain(plan, "grpo_atrl", "geoqa_test")

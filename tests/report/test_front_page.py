@@ -111,6 +111,20 @@ def test_figures_and_other_pages_are_found_with_their_own_words(make_report, tmp
     assert "index.html" not in html
 
 
+def test_the_front_page_is_written_again_only_where_it_would_say_something_else(make_report, tmp_path):
+    run_dir = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",))
+    page = run_dir.reports / "index.html"
+    before = page.stat().st_ino
+    assert write_index(run_dir).stat().st_ino == before
+    write_atomically(run_dir.reports / "figures" / "curve.svg", SVG.encode())
+    assert "Curves &amp; bands" in write_index(run_dir).read_text()
+    with Store.open(run_dir.store_path) as store:
+        store.reopen_cell(store.cells()[0].key)
+    assert "24 answers in 1 evaluation: 1 pending." in text_of(write_index(run_dir).read_text())
+    page.write_text("cut off")
+    assert write_index(run_dir).read_text().rstrip().endswith("</html>")
+
+
 def test_the_same_folder_gives_the_same_bytes(make_report, tmp_path):
     one, two = (make_report(tmp_path / name) for name in "ab")
     files = sorted(path.relative_to(one.reports) for path in one.reports.rglob("*") if path.is_file())
