@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hostile_rows import AnswersAtOnce, encoded, png
+from memory import TESTS, taking_less_than
 from PIL import Image
 
 from atrl_bench.data import limits
@@ -207,16 +207,15 @@ def test_ten_thousand_columns_more_are_refused_at_once(store, tmp_path) -> None:
     assert time.monotonic() - started < 10
 
 
-# Not by `ru_maxrss`: that of a new process begins at its parent's.
 MOST = """
-import re, sys
+import sys
 from pathlib import Path
+from memory import most_held
 from atrl_bench.data.pictures import open_picture
-most = lambda: int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
 open_picture(Path(sys.argv[1]))  # imports what it needs
-before = most()
+before = most_held()
 open_picture(Path(sys.argv[2]))
-print(most() - before)
+print(most_held() - before)
 """
 
 
@@ -230,7 +229,7 @@ def test_a_picture_takes_so_many_bytes_a_pixel_and_so_less_than_a_gigabyte(
     for side in (10, 3000):
         Image.new(mode, (side, side)).save(tmp_path / f"{side}.{kind}", lossless=True)
     program = [sys.executable, "-c", MOST, tmp_path / f"10.{kind}", tmp_path / f"3000.{kind}"]
-    taken = int(subprocess.run(program, check=True, capture_output=True, text=True).stdout) * 1024
+    taken = int(subprocess.run(program, check=True, capture_output=True, text=True, cwd=TESTS).stdout)
     assert 3 * 3000**2 < taken < bytes_a_pixel * 3000**2  # the result alone has three
     assert bytes_a_pixel * most_pixels < 1 << 30
 
@@ -263,10 +262,8 @@ def test_a_small_text_that_is_a_large_table_is_refused(tmp_path, name, monkeypat
     if name == "inside.jsonl":  # which takes long to fill the usual 256 MiB
         monkeypatch.setattr(limits, "SMALL_BYTES", 1 << 20)
     (tmp_path / name).write_text(TEXTS[name])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InvalidFileError, match=name):
+    with taking_less_than(256 << 20), pytest.raises(InvalidFileError, match=name):
         read_tables([tmp_path / name])
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 << 10
 
 
 def test_rows_of_a_csv_that_end_early_are_not_filled_up(tmp_path) -> None:
