@@ -10,7 +10,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from html import unescape
 from itertools import chain, compress
@@ -54,13 +53,19 @@ REST = {"partial": "partial", "failed": "failed", "missing": "to run", "not meas
 def write_index(run_dir: RunDir) -> Path:
     """The path of the page, which is left alone where nothing that it shows has changed."""
     path = run_dir.reports / "index.html"
-    with ExitStack() as stack, writing(path):
-        store = stack.enter_context(run_dir.open_store()) if run_dir.store_path.is_file() else None
-        shown = PageRecord(store, path.name, _key(run_dir)) if store else None
-        if shown is None or shown.unchanged(run_dir.reports) is None:
-            write_texts(run_dir.reports, {path.name: render_index(run_dir)})
-            if shown is not None:
-                shown.keep(run_dir.reports, [{"name": path.name}])
+    if not run_dir.store_path.is_file():  # nothing remembers what it was made from
+        return _write_index(run_dir, path)
+    with run_dir.open_store() as store:
+        shown = PageRecord(store, path.name, _key(run_dir))
+        if shown.unchanged(run_dir.reports) is None:
+            _write_index(run_dir, path)
+            shown.keep(run_dir.reports, [{"name": path.name}])
+    return path
+
+
+def _write_index(run_dir: RunDir, path: Path) -> Path:
+    with writing(path):
+        write_texts(run_dir.reports, {path.name: render_index(run_dir)})
     return path
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, overlap_note
+from atrl_bench.digests import canonical_json
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
 from atrl_bench.experiments.definition import file_stem
@@ -94,11 +95,7 @@ def _write(
     """The files of a table, written unless they are those that would come out."""
     with writing(f"the report to {out}"):
         pages = write_samples(table, answers, out)
-    links = [
-        (at, [(part.name, part.first, sorted(part.counts.items())) for part in page.parts])
-        for at, page in sorted(pages.items())
-    ]
-    whole = PageRecord(answers.store, f"{file_stem(table.id)}.html", page_key(record.key, links))
+    whole = PageRecord(answers.store, f"{file_stem(table.id)}.html", page_key(record.key, canonical_json(pages)))
     if drawings is not None and (kept := whole.unchanged(out)) is not None:
         return [out / file["name"] for file in kept]
     drawings = draw(table) if drawings is None else drawings
