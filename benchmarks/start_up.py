@@ -29,22 +29,16 @@ REPLY = {
 }
 
 
-def with_bytecode(folder: Path) -> dict[str, str]:
-    """Return an environment in which bytecode is kept, in a folder of its own, whatever the user's own says."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": str(folder)}
-
-
-def used(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
+def used(command: list[str]) -> tuple[float, float]:
     """Return the processor seconds and the megabytes of a command."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, command
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def first_question(folder: tuple[str, ...], environment: dict[str, str]) -> float:
+def first_question(folder: tuple[str, ...]) -> float:
     """Return the processor seconds that an evaluation of a served model takes before it asks."""
     asked: list[float] = []
 
@@ -67,7 +61,7 @@ def first_question(folder: tuple[str, ...], environment: dict[str, str]) -> floa
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     evaluate = ["evaluate", "served", "--base-url", url, "--tasks", "geoqa_test", "--limit", "4", *folder]
-    process = subprocess.Popen([*OURS, *evaluate], stdout=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen([*OURS, *evaluate], stdout=subprocess.DEVNULL)
     assert process.wait() == 0
     server.shutdown()
     return asked[0]
@@ -79,11 +73,13 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="a filled run folder of profile smoke")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{temporary}/bytecode"
         run = Path(temporary) / "run"
         if options.run is not None:
             shutil.copytree(options.run, run)
-        folder, environment = ("--profile", "smoke", "--out", str(run)), with_bytecode(Path(temporary) / "bytecode")
-        used([*OURS, "plan", "main_7b", *folder], environment)  # writes the data
+        folder = ("--profile", "smoke", "--out", str(run))
+        used([*OURS, "plan", "main_7b", *folder])  # writes the data
         commands = {
             "python -c pass": [sys.executable, "-c", "pass"],
             "lmms-eval --help": [str(PROGRAMS / "lmms-eval"), "--help"],
@@ -105,15 +101,14 @@ def main() -> None:
         spent: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         asked = []
         for command in commands.values():
-            used(command, environment)
+            used(command)
         for number in range(options.rounds):  # side by side, so that other work on the machine meets all of them
             for name, command in commands.items():
-                spent[name].append(used(command, environment))
+                spent[name].append(used(command))
             world = next((run / "data").glob("mini-*"))
             asked.append(
                 first_question(
-                    ("--profile", "smoke", "--out", f"{temporary}/served-{number}", "--data-dir", str(world)),
-                    environment,
+                    ("--profile", "smoke", "--out", f"{temporary}/served-{number}", "--data-dir", str(world))
                 )
             )
     bare = statistics.median(seconds for seconds, _ in spent["python -c pass"])
