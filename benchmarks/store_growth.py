@@ -31,7 +31,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
+from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.plan import Plan, plan_table
 from atrl_bench.experiments.run_dir import RunDir
@@ -87,10 +87,9 @@ def _cells(plan: Plan, store: Store) -> Iterator[str]:
             key, digest = store.add_run(job.run_spec), f"{number:016d}"
             store.finish_run(key, checkpoint=f"checkpoints/{key}", digest=digest, seconds=60.0, summary={})
             model = TrainedModel(key, digest)
-        for task, frames in job.evaluations:
-            options = plan.run_dir.with_choices(EvaluationOptions(frames=frames))
+        for task, options in job.evaluations:
             data_dir = plan.run_dir.data_dir(find_task(task).folder)
-            spec = cell_spec(model, task, options, profile=plan.profile, data_dir=data_dir)
+            spec = cell_spec(model, task, plan.run_dir.with_choices(options), profile=plan.profile, data_dir=data_dir)
             yield store.add_cell(spec.as_dict())
 
 
