@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import chdtri, nctdtr, stdtrit
 
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.score_array import ScoreArray
@@ -278,3 +279,12 @@ def test_answers_of_a_second_seed_are_further_repeats_and_its_own_problems_come_
     assert [problem.problem_id for problem in joined.problems] == ["a", "b", "d"]
     np.testing.assert_array_equal(joined.scores_PR, [[1.0, 0.0], [np.nan, 0.0], [np.nan, 1.0]])
     assert joined.means() == {"a": 0.5, "b": 0.0, "d": 1.0}
+
+
+@pytest.mark.parametrize("num_seeds", [2, 4, 8])
+def test_at_the_median_figure_said_to_be_detectable_the_power_is_80_percent(num_seeds):
+    degrees = num_seeds - 1
+    median_sd = math.sqrt(chdtri(degrees, 0.5) / degrees)  # of seeds whose standard deviation is one
+    said = Estimate(0.0, median_sd / math.sqrt(num_seeds), degrees, num_seeds, num_seeds).detectable()
+    power = 1 - nctdtr(degrees, said * math.sqrt(num_seeds), stdtrit(degrees, 0.975))
+    assert power == pytest.approx(0.8, abs=1e-6)

@@ -64,8 +64,8 @@ def test_an_efficiency_whose_interval_leaves_one_out_is_marked_and_told_first(ru
 
 def test_a_gain_stands_with_its_interval_and_its_power(run_dir):
     cell = cells_of(signal_table(load_signal_table("signal"), run_dir), 2, "strategy: mini")["atrl"]
-    # Student's t with 3 degrees of freedom: 3.182 x 0.5 = 1.6, and (3.182 + 0.978) x 0.5 = 2.1.
-    assert (cell.text, cell.seen, cell.verdict) == ("+1.2 ±1.6", "(2.1)", "")
+    # Three degrees: 3.182 x 0.5 = 1.6; noncentrality 4.256 x sqrt(3 / 2.366, the median of chi squared) x 0.5 = 2.4.
+    assert (cell.text, cell.seen, cell.verdict) == ("+1.2 ±1.6", "(2.4)", "")
 
 
 def test_a_rule_whose_tokens_a_world_does_not_know_and_a_base_that_is_not_measured_say_so(run_dir):
