@@ -20,6 +20,7 @@ from atrl_bench.results.records import Problem
 from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics.means import Difference, Estimate, SeedSpread, average_of, seed_spread
 from atrl_bench.results.statistics.metrics import (
+    Bounds,
     ScoredSamples,
     bounds,
     group_residuals,
@@ -77,9 +78,13 @@ class TableSource:
 
 @dataclass(frozen=True)
 class MeasuredCells:
-    """All cells, and the scores of those that have any: under the column's metric, and the same over every repeat."""
+    """All cells, and the scores of those that have any: under the column's metric, and the same over every repeat.
+
+    `bounds` are those of cells whose judge failed on some answers, also of those whose number stands.
+    """
 
     cells: dict[CellAt, TableCell] = field(default_factory=dict)
+    bounds: dict[CellAt, Bounds] = field(default_factory=dict)
     scores: dict[CellAt, Scores] = field(default_factory=dict)
     all_repeats: dict[CellAt, Scores] = field(default_factory=dict)
 
@@ -119,32 +124,41 @@ def _cell(source: TableSource, measured: MeasuredCells, row: RowDefinition, colu
     elif len(answers) == len(tasks):
         measured.scores[at], measured.all_repeats[at] = (scores_of(answers, metric) for metric in metrics)
     scores, all_repeats = measured.scores.get(at), measured.all_repeats.get(at)
-    estimate = scores.estimate() if scores else None
     is_judged = any(source.store.lacks_judgement(cell.key) for cell in stored)
-    between = None
     if scores and is_judged and not column.relies_on:
         between = bounds(lambda score: scores_of(_filled(answers, score), column.metric).parts)
-    if estimate is not None and between is not None:
-        low, high = (f"{100 * end:.1f}" for end in between)
-        said = f"between {low} and {high}: the judge failed on {counted.counts.judge_failed} answers"
-        if not is_headline(estimate, between):
-            del measured.scores[at], measured.all_repeats[at]
-            command = _command(source, row, column)
-            return replace(counted, state="failed", reason=f"{said}.", command=command, between=between)
-        counted = replace(counted, provenance=(*counted.provenance, ("score", said)))
+        if between is not None:
+            measured.bounds[at] = between
     failure = next((cell.reason for cell in stored if cell.state == "failed"), "")
     num_seeds = len(source.seeds) if row.recipe else 1
     is_whole = len(stored) >= num_seeds * len(tasks) and all(cell.state == "done" for cell in stored)
     unfinished = f"{len(stored) // len(tasks)} of {num_seeds} seeds, not all of them finished"
-    return replace(
+    whole = replace(
         counted,
         state="failed" if failure else "measured" if is_whole else "partial",
         reason="" if is_whole else failure or unfinished,
         command="" if is_whole else _command(source, row, column),
-        estimate=estimate,
+        estimate=scores.estimate() if scores else None,
         seeds=spread_of(scores.by_seed.values()) if scores and row.recipe else None,
         all_repeats=all_repeats.estimate() if all_repeats else None,
     )
+    whole = _within(whole, measured.bounds.get(at))
+    if whole.between is not None:
+        del measured.scores[at], measured.all_repeats[at]
+        return replace(whole, command=_command(source, row, column))
+    return whole
+
+
+def _within(cell: TableCell, between: Bounds | None) -> TableCell:
+    """A cell whose number lies between these bounds: with no number where they are wider than its error bar."""
+    if between is None:
+        return cell
+    low, high = (f"{100 * end:.1f}" for end in between)
+    said = f"between {low} and {high}: the judge failed on {cell.counts.judge_failed} answers"
+    if cell.estimate is not None and is_headline(cell.estimate, between):
+        return replace(cell, provenance=(*cell.provenance, ("score", said)))
+    without = replace(cell, estimate=None, seeds=None, all_repeats=None, between=between)
+    return replace(without, state="failed", reason=f"{said}.")
 
 
 def _filled(answers: Answers, score: float) -> Answers:
@@ -198,22 +212,33 @@ def _evaluated(source: TableSource, row: RowDefinition) -> str:
 def _average(source: TableSource, measured: MeasuredCells, row: RowDefinition) -> TableCell:
     if row.not_measured:
         return TableCell("not measured", reason=row.not_measured)
-    cells = [measured.cells[row.id, column] for column in source.columns]
-    estimates = [cell.estimate for cell in cells if cell.estimate is not None]
-    if len(estimates) < len(cells):
-        state = next(cell.state for cell in cells if cell.estimate is None)
+    cells = {column: measured.cells[row.id, column] for column in source.columns}
+    estimates = [cell.estimate for cell in cells.values() if cell.estimate is not None]
+    ends = [measured.bounds.get((row.id, column)) or _both_ends(cell) for column, cell in cells.items()]
+    if not all(ends):
+        state = next(cell.state for cell in cells.values() if cell.estimate is None)
         return TableCell(state, reason="an average needs every column")
-    scores = {column: measured.scores[row.id, column] for column in source.columns}
-    by_seed = average_by_seed(list(scores.values()))
-    return TableCell(
-        state="measured" if all(cell.state == "measured" for cell in cells) else "partial",
-        estimate=average_of(estimates, shared_residuals(shared_groups(scores), estimates, scores)),
-        num_expected=sum(cell.num_expected for cell in cells),
-        seeds=spread_of(by_seed.values()) if row.recipe else None,
-        all_repeats=average_of([cell.all_repeats for cell in cells if cell.all_repeats]),
-        num_repeats=min(cell.num_repeats for cell in cells),
-        counts=sum_counts(cell.counts for cell in cells),
+    low, high = (mean(side) for side in zip(*filter(None, ends), strict=True))
+    average = TableCell(
+        state="measured" if all(cell.state == "measured" for cell in cells.values()) else "partial",
+        num_expected=sum(cell.num_expected for cell in cells.values()),
+        num_repeats=min(cell.num_repeats for cell in cells.values()),
+        counts=sum_counts(cell.counts for cell in cells.values()),
     )
+    if len(estimates) == len(cells):
+        scores = {column: measured.scores[row.id, column] for column in source.columns}
+        by_seed = average_by_seed(list(scores.values()))
+        average = replace(
+            average,
+            estimate=average_of(estimates, shared_residuals(shared_groups(scores), estimates, scores)),
+            seeds=spread_of(by_seed.values()) if row.recipe else None,
+            all_repeats=average_of([cell.all_repeats for cell in cells.values() if cell.all_repeats]),
+        )
+    return _within(average, (low, high) if low < high else None)
+
+
+def _both_ends(cell: TableCell) -> Bounds | None:
+    return None if cell.estimate is None else (cell.estimate.mean, cell.estimate.mean)
 
 
 def sum_counts(counts: Iterable[StateCounts]) -> StateCounts:

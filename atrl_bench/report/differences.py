@@ -74,7 +74,8 @@ def with_differences(
     from_baseline = {
         (row, baselines[row], column): difference
         for (row, column), cell in cells.items()
-        if row != baselines[row] and cell.estimate and (difference := differences.between(row, baselines[row], column))
+        if row != baselines[row] and cell.estimate and _may_stand(cells, baselines[row], column)
+        if (difference := differences.between(row, baselines[row], column))
     }
     q_values = _q_values(from_baseline, cells)
     compared = {
@@ -91,6 +92,11 @@ def _q_values(differences: Mapping[Between, Difference], cells: Mapping[CellAt, 
     """
     tested = [at for at in differences if _is_final(cells, at[0], at[2]) and _is_final(cells, at[1], at[2])]
     return dict(zip(tested, _adjusted([differences[at].p_value for at in tested]), strict=True))
+
+
+def _may_stand(cells: Mapping[CellAt, TableCell], row: str, column: str) -> bool:
+    """Whether no failing judge has left bounds in place of the number: an average may have them, its columns not."""
+    return (row, column) not in cells or cells[row, column].between is None
 
 
 def _is_final(cells: Mapping[CellAt, TableCell], row: str, column: str) -> bool:
@@ -150,6 +156,7 @@ def comparisons(
         (row, other, column): difference
         for row, other in pairs
         for column in dict.fromkeys([*source.all_columns, overall[row, other]])
+        if _may_stand(measured.cells, row, column) and _may_stand(measured.cells, other, column)
         if (difference := differences.between(row, other, column))
     }
     q_values = _q_values(by_key, {**measured.cells, **_means(source, measured)})

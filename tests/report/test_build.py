@@ -313,3 +313,33 @@ def test_a_judge_that_fails_raises_no_score(store, marks, state, said):
     assert (cell.estimate is None) is (state == "failed")
     if "j" in marks and state == "measured":
         assert dict(cell.provenance)["score"] == "between 48.0 and 52.0: the judge failed on 2 answers"
+
+
+@pytest.mark.parametrize(
+    ("columns", "states", "in_place"),
+    [
+        # Each alone lies within its error bar of 14 points, 44 to 56; the average's is 10.
+        (["+-" * 22 + "j" * 6] * 2, ["measured", "measured", "failed"], "44.0 to 56.0"),
+        (["+-" * 22 + "j" * 6, "+-" * 25], ["measured", "measured", "measured"], None),
+        (["+-" * 15 + "j" * 20, "+-" * 25], ["failed", "measured", "failed"], "40.0 to 60.0"),  # of 30 to 70, and 50
+        (["j" * 50, "+-" * 25], ["failed", "measured", "failed"], "25.0 to 75.0"),
+    ],
+)
+def test_an_average_over_columns_whose_judge_failed_has_their_bounds(store, columns, states, in_place):
+    names = ["geoqa_test", "mathvista_testmini"]
+    definition = load_table("main_7b").select(rows=["zero_shot", "grpo"], columns=names)
+    keys = {}
+    for row in ("zero_shot", "grpo"):
+        for name, marks in zip(names, columns if row == "zero_shot" else ["+" * 50] * 2, strict=True):
+            keys[row, name] = [fill_cell(store, {"task": name, "model_name": row, "judge": None}, marks)]
+    table = build_table(definition, store, profile=load_profile("smoke"), cell_keys=keys, runs={})
+    cells = table.rows[0].cells
+    assert [cell.state for cell in cells] == states
+    average, gain = cells[-1], table.rows[1].cells[-1].difference
+    assert (gain is None) is (average.estimate is None) is (in_place is not None)
+    said = average.reason if in_place else dict(average.provenance)["score"] + "."
+    failed = sum(marks.count("j") for marks in columns)
+    assert said == f"between {in_place or '47.0 to 53.0'}: the judge failed on {failed} answers.".replace(
+        " to ", " and "
+    )
+    assert in_place in (None, average.in_place)
