@@ -176,8 +176,12 @@ class _Exchange:
             return self._json({"errors": [], "warnings": []})
         if self.request.path == "/api/repos/create":
             name = f"{lines[0]['organization']}/{lines[0]['name']}"
-            self.hub.add("model", name, {}, is_private=lines[0].get("visibility") == "private")
-            return self._json({"url": f"{self.hub.url}/{name}", "name": name})
+            is_new = ("model", name) not in self.hub.repositories
+            if is_new:
+                self.hub.add("model", name, {}, is_private=lines[0].get("visibility") == "private")
+            reply = self._json({"url": f"{self.hub.url}/{name}", "name": name})
+            reply.status_code = 200 if is_new else 409
+            return reply
         if action == "preupload":
             files = [{**file, "uploadMode": "regular", "shouldIgnore": False} for file in lines[0]["files"]]
             return self._json({"files": files})

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
+import sys
 
 import pytest
 import yaml
-from local_hub import Machine
+from local_hub import NOBODY, Machine, environment
 from stored import fill_cell
 
 from atrl_bench.errors import MissingDataError
@@ -96,13 +99,48 @@ def test_push_sends_the_checkpoint_and_its_card(run_dir, local_hub, tmp_path):
     assert f"url {local_hub.url}/me/reader private yes files config.json" in " ".join(done.stdout.split())
 
 
+KILLED = """
+import os, signal
+from huggingface_hub import get_session
+client = type(get_session())
+left, send = [int(os.environ["KILLED_AFTER"])], client.send
+def counted(*arguments, **options):
+    reply = send(*arguments, **options)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return reply
+client.send = counted
+from atrl_bench.cli import main
+main()
+"""
+
+
+def test_a_push_killed_after_any_request_leaves_nothing_half_and_is_made_good(run_dir, local_hub, tmp_path):
+    run_dir, key = run_dir
+    options = ("push", key, "me/reader", "--out", str(run_dir.root), "--profile", "smoke")
+    codes = []
+    for number in (1, 3, 4, 99):  # after the repository was made, what may be sent was asked, all was sent
+        env = environment(tmp_path / "home", local_hub.url, KILLED_AFTER=str(number))
+        done = subprocess.run([sys.executable, "-c", KILLED, *options], env=env, check=False, capture_output=True)
+        [repository] = local_hub.repositories.values()
+        sent = set(repository.commits[repository.branches["main"]])
+        assert sent in (set(), {"README.md", "config.json", "model.safetensors"})
+        codes.append(done.returncode)
+    assert codes == [-signal.SIGKILL] * 3 + [0], done.stderr
+    assert sent
+
+
 @pytest.mark.full
 def test_what_cannot_be_sent_is_said_with_the_next_step(run_dir, local_hub, tmp_path):
-    run_dir, _ = run_dir
+    run_dir, key = run_dir
     machine = Machine(tmp_path, local_hub)
     options = ("--out", str(run_dir.root), "--profile", "smoke")
     unknown = machine.type("push", "nothing", "me/reader", *options)
     assert "nothing is no finished training" in " ".join(unknown.stderr.split())
     untrained = machine.type("push", "main_7b:dapo", "me/reader", *options)
     assert "atrl-bench run-table main_7b --rows dapo" in untrained.stderr
+    alone = machine.type("push", key, "me/reader", *options, HF_ENDPOINT=NOBODY)
+    assert "me/reader did not take the model." in alone.stderr
+    assert "Traceback" not in alone.stderr
     assert local_hub.repositories == {}
