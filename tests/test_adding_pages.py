@@ -26,6 +26,10 @@ def test_a_benchmark_is_a_yaml_and_a_python_file(checkout):
     assert re.search(r"plates_test +test +2 +real", listed)
     scores = checkout.run("evaluate", "mini", "--tasks", "plates_test", "--data-dir", "DATA", "--profile", "smoke")
     assert "2 problems x 2" in scores
+    checkout.write("tasks/plates_test.yaml", f"{task}  precision: gold\n")
+    assert "plates_test" in checkout.run("list", "tasks", "--data-dir", "DATA")
+    checkout.write("tasks/plates_test.yaml", f"{task}  precision: digits\n")
+    assert "plates_test.yaml: precision is 'digits'" in checkout.error("list", "tasks", "--data-dir", "DATA")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,4 +137,7 @@ def to_problem(task: Task, row: Row) -> Problem:
     meta = {name: row[name] for name in code.kept if name in row}
     if code.judge_question is not None:
         meta["judge_question"] = code.judge_question(row)
-    return Problem(code.problem_id(row), code.group(row), code.question(row), code.gold(row), meta)
+    gold = code.gold(row)
+    if gold.precision is None:
+        gold = replace(gold, precision=task.precision)
+    return Problem(code.problem_id(row), code.group(row), code.question(row), gold, meta)

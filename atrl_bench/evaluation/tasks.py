@@ -23,14 +23,14 @@ from atrl_bench.data.own import SUFFIXES, resolved
 from atrl_bench.data.published import Publication
 from atrl_bench.data.sets import TrainingSet, find_set
 from atrl_bench.digests import file_digest
-from atrl_bench.errors import MissingDataError, UnknownNameError
+from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation import hooks
 from atrl_bench.evaluation.hooks import Row
 from atrl_bench.evaluation.own_task import CATEGORY, functions_of
 from atrl_bench.models.prompt import Messages
 from atrl_bench.plugins import files_of
 from atrl_bench.resources import folder
-from atrl_bench.results.records import Gold
+from atrl_bench.results.records import Gold, Precision, is_precision
 from atrl_bench.settings import read_yaml
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class Task(Dataset):
     needs: tuple[str, ...] = ()  # what the task asks for beside its data, such as a judge
     note: str = ""  # what a reader of the number has to know, in print
     response_tokens: int = 0  # a response may have so many, whatever the profile says
+    precision: Precision | None = None  # of every gold answer that does not say its own
     yaml_path: Path
     module_path: Path  # splits of one benchmark share it
     config: Mapping[str, Any] = field(repr=False, compare=False, default_factory=dict)  # all that the task file says
@@ -270,6 +271,12 @@ def scored(task: str, answers: ScoreArray, metric: str) -> ScoredSamples:
 def _task(path: Path, config: dict[str, Any]) -> Task:
     data = config["metadata"]
     local = config["dataset_path"] == "parquet"
+    if "precision" in data and not is_precision(data["precision"]):
+        raise InvalidFileError(
+            f"{path}: precision is {data['precision']!r}.",
+            why='It is "gold", by whose digits an answer is rounded, or a number of decimal places.',
+            next_step=f"edit {path}",
+        )
     return Task(
         name=config["task"].removeprefix(LMMS_EVAL_PREFIX),
         title=data["title"],
@@ -282,7 +289,7 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
         publication=_publications().get(data["folder"], Publication()),
         media=data.get("media", "images"),
         needs=tuple(data.get("needs", ())),
-        **{name: data[name] for name in ("metric", "note", "response_tokens") if name in data},
+        **{name: data[name] for name in ("metric", "note", "response_tokens", "precision") if name in data},
         yaml_path=path,
         module_path=_python_file(path, config["process_docs"]),
         config=config,

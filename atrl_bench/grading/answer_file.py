@@ -15,7 +15,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.registry import METRICS, find_metric
 from atrl_bench.printable import Block, Record, Rows, counted
-from atrl_bench.results.records import Gold, State
+from atrl_bench.results.records import Gold, State, is_precision
 
 BATCH_SIZE = 1000
 RULES = tuple(field.name for field in fields(Gold) if field.name != "answer")  # `choices`, `kind`, `tolerance`, ...
@@ -132,8 +132,8 @@ def _complaints(gold: Gold, line: dict[str, Any]) -> Iterator[str]:
     texts = (*gold.choices, *gold.references)
     if str in map(type, (line.get("choices"), line.get("references"))) or not all(isinstance(t, str) for t in texts):
         yield "`choices` and `references` are lists of texts"
-    if gold.precision is not None and not _is_number(gold.precision, int):
-        yield f"`precision` {gold.precision!r} is not a number of decimal places"
+    if gold.precision is not None and not is_precision(gold.precision):
+        yield f'`precision` {gold.precision!r} is neither a number of decimal places nor "gold"'
     if not _is_number(gold.tolerance, int, float) or not 0 <= gold.tolerance < math.inf:
         yield f"`tolerance` {gold.tolerance!r} is not a relative error such as 0.05"
     if not _is_rules(gold.rules):

@@ -185,18 +185,26 @@ def _equal_items(gold: Bracketed, answer: Bracketed, rules: Gold) -> bool:
 
 
 def _equal_quantities(gold: Quantity, answer: Quantity, rules: Gold) -> bool:
+    off = _relative_error(gold, rules)
     if gold.unit != answer.unit and gold.unit and answer.unit:
         gold_factor, answer_factor = unit_factor(gold.unit), unit_factor(answer.unit)
         if gold_factor is not None and answer_factor is not None and gold_factor[0] == answer_factor[0]:
-            return _equal_numbers(_scaled(gold, gold_factor[1]), _scaled(answer, answer_factor[1]), rules)
-    if _equal_numbers(gold, answer, rules):
+            return _equal_numbers(_scaled(gold, gold_factor[1]), _scaled(answer, answer_factor[1]), rules, off)
+    if _equal_numbers(gold, answer, rules, off):
         return True
     if gold.percent == answer.percent:
         return False
     hundredth = Fraction(1, 100)
     if gold.percent:
-        return _equal_numbers(_scaled(gold, hundredth), answer, rules)
-    return _equal_numbers(gold, _scaled(answer, hundredth), rules)
+        return _equal_numbers(_scaled(gold, hundredth), answer, rules, off)
+    return _equal_numbers(gold, _scaled(answer, hundredth), rules, off)
+
+
+def _relative_error(gold: Quantity, rules: Gold) -> Fraction:
+    """What still counts as right; what rounds to the gold is off by half of its last place, in whatever unit."""
+    if rules.precision == "gold" and gold.decimals is not None and gold.rational:
+        return Fraction(1, 2 * 10**gold.decimals) / abs(gold.rational)
+    return Fraction(rules.tolerance)
 
 
 def _scaled(quantity: Quantity, factor: Fraction) -> Quantity:
@@ -205,14 +213,14 @@ def _scaled(quantity: Quantity, factor: Fraction) -> Quantity:
     return Quantity(tuple((key, value * factor) for key, value in quantity.terms))
 
 
-def _equal_numbers(gold: Quantity, answer: Quantity, rules: Gold) -> bool:
+def _equal_numbers(gold: Quantity, answer: Quantity, rules: Gold, off: Fraction) -> bool:
     if gold.terms == answer.terms:
         return True
-    if rules.precision is not None:
+    if isinstance(rules.precision, int):
         return round(_approximate(answer), rules.precision) == round(_approximate(gold), rules.precision)
-    if rules.tolerance:
+    if off:
         target = _approximate(gold)
-        return abs(_approximate(answer) - target) <= Fraction(rules.tolerance) * abs(target)
+        return abs(_approximate(answer) - target) <= off * abs(target)
     if answer.decimals is None and gold.decimals is not None and gold.decimals >= DECIMALS_THAT_COUNT:
         return round(_approximate(answer), gold.decimals) == gold.rational
     if gold.decimals is None and answer.decimals is not None and answer.decimals >= EXACT_DECIMALS:

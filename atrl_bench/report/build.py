@@ -189,12 +189,16 @@ def _rounding(source: TableSource, measured: MeasuredCells) -> Iterator[str]:
         golds_of.setdefault(column, [gold for gold in golds if gold.metric == "equal" and not gold.choices])
     if not any(char.isdigit() for golds in golds_of.values() for gold in golds for char in gold.answer):
         return
-    rounded = [column for column, golds in golds_of.items() if any(gold.precision is not None for gold in golds)]
-    tolerances = {column: max((gold.tolerance for gold in golds), default=0.0) for column, golds in golds_of.items()}
     label = source.definition.column_label
+    tolerances = {column: max((gold.tolerance for gold in golds), default=0.0) for column, golds in golds_of.items()}
     parts = [ROUNDING]
-    if rounded:
-        parts.append(f"On {' and '.join(map(label, rounded))} both are rounded to the decimal places of the question.")
+    for kind, rule in (
+        (int, "both are rounded to the decimal places of the question"),
+        (str, "a number is right that rounds to the gold"),
+    ):
+        columns = [column for column, golds in golds_of.items() if any(isinstance(g.precision, kind) for g in golds)]
+        if columns:
+            parts.append(f"On {' and '.join(map(label, columns))} {rule}.")
     parts += [
         f"On {label(column)} a number may be off by what its question allows, at most {100 * most:.3g} %."
         for column, most in tolerances.items()

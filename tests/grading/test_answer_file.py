@@ -57,6 +57,7 @@ def test_each_line_gets_a_state_and_a_reason(tmp_path):
         ({"response": "5", "gold": "5", "tolerance": "5%"}, "a relative error"),
         ({"response": "5", "gold": "5", "tolerance": -1}, "a relative error"),
         ({"response": "5", "gold": "5", "precision": "1"}, "decimal places"),
+        ({"response": "5", "gold": "5", "precision": -1}, "decimal places"),
         ({"response": "5", "gold": "5", "references": "5.1"}, "lists of texts"),
         ({"response": "5", "gold": "5", "metric": "relaxed", "rules": "years"}, "a JSON object"),
         ({"response": "5", "gold": "B", "metric": "mra"}, "compares with a number"),

@@ -295,6 +295,29 @@ def test_a_decimal_is_rounded_to_the_places_that_the_benchmark_names():
     assert grade(r"\boxed{1.24}", Gold("1.2")).state == "wrong"
 
 
+@pytest.mark.parametrize(
+    ("gold", "right", "wrong"),
+    [
+        ("51.0", ["51.01", "50.95", "51.05", r"51 + \frac{1}{30}"], ["51.06", "50.94", "52"]),
+        ("2", ["2.4", r"\frac{5}{2}", "1.5"], ["2.51", "3"]),
+        ("-0.05", ["-0.054"], ["0.054", "-0.06"]),
+        ("31 %", ["0.3125", "31.25 %", "31.25"], ["0.3175", "31.75"]),
+        ("5.0 m", ["503 cm", "5.03 m"], ["506 cm", "5.03 cm"]),
+        ("1,200", ["1200.4"], ["1201"]),
+        ("(1.5, 2)", ["(1.54, 2)"], ["(1.56, 2)", "(2, 1.54)"]),
+        ("3/4", ["0.75"], ["0.7", "0.8"]),  # has no last place
+        ("red", ["Red"], ["green"]),
+    ],
+)
+def test_where_a_task_says_so_what_rounds_to_the_gold_is_right(gold, right, wrong):
+    def states(answers, gold):
+        return {grade(rf"\boxed{{{answer}}}", gold).state for answer in answers}
+
+    assert states(right, Gold(gold, precision="gold")) == {"correct"}
+    assert states(wrong, Gold(gold, precision="gold")) == {"wrong"}
+    assert states(wrong, Gold(gold)) == {"wrong"}
+
+
 def test_a_tolerance_is_relative():
     assert grade(r"\boxed{104}", Gold("100", tolerance=0.05)).state == "correct"
     assert grade(r"\boxed{105.2}", Gold("100", tolerance=0.05)).state == "wrong"  # 5 % of it, but not of the gold

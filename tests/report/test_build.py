@@ -84,6 +84,8 @@ def test_a_note_says_how_exact_a_number_has_to_be_in_general_and_where_questions
         "On MathVista a number may be off by what its question allows, at most 5 %."
     )
     assert "A number is right where" in latex
+    (to_gold,), _ = notes([Gold("51.0", precision="gold")])
+    assert to_gold.endswith("On MathVista a number is right that rounds to the gold.")
     (plain,), _ = notes(golds[:1])
     assert plain.endswith("four right decimal places stand for an exact gold.")
     assert notes([Gold("B", ("1", "2"), "choice")])[0] == []

@@ -154,6 +154,15 @@ def test_mathvista_reads_precision_as_a_whole_number_and_an_option_s_text_as_its
     assert task.gold(row) == Gold("B", ("145°", "35°"), kind="choice")
 
 
+def test_a_precision_of_the_task_is_that_of_each_gold_without_its_own() -> None:
+    task = dataclasses.replace(find_task("mathvista_testmini"), precision="gold")
+    row = {"pid": "1", "question": "How far?", "unit": None, "choices": None, "answer": "1.2", "precision": None}
+    row |= {"question_type": "free_form", "answer_type": "float"}
+    assert to_problem(task, row).gold.precision == "gold"
+    assert to_problem(task, row | {"precision": 1.0}).gold.precision == 1
+    assert to_problem(find_task("mathvista_testmini"), row).gold.precision is None
+
+
 @pytest.mark.parametrize(
     ("damaged", "repaired"),
     [

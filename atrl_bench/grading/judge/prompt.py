@@ -75,7 +75,9 @@ def _reference(gold: Gold) -> str:
     text, index = gold.answer, LETTERS.find(gold.answer) if len(gold.answer) == 1 else -1
     if 0 <= index < len(gold.choices):
         text += f" ({gold.choices[index]})"
-    if gold.precision is not None:
+    if gold.precision == "gold" and any(map(str.isdigit, text)):
+        text += " (a number that rounds to it is equal)"
+    elif isinstance(gold.precision, int):
         text += f" (compared after rounding to {gold.precision} decimals)"
     if gold.tolerance:
         text += f" (anything within {100 * gold.tolerance:g} % of it is equal)"

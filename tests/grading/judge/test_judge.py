@@ -275,6 +275,10 @@ def test_the_judge_reads_the_option_behind_a_letter_and_what_counts_as_equal():
     assert judge_messages(shown)[1]["content"].count("green\n") == 2  # in the question and behind it, not three times
     rounded = Candidate("How long?", Gold("1.5", precision=2), "1.499")
     assert "Reference answer: 1.5 (compared after rounding to 2 decimals)\n" in judge_messages(rounded)[1]["content"]
+    to_gold = Candidate("How long?", Gold("1.5", precision="gold"), "1.499")
+    assert "Reference answer: 1.5 (a number that rounds to it is equal)\n" in judge_messages(to_gold)[1]["content"]
+    words = Candidate("Which colour?", Gold("red", precision="gold"), "crimson")
+    assert "Reference answer: red\n" in judge_messages(words)[1]["content"]
     close = Candidate("How long?", Gold("100", tolerance=0.05), "99")
     assert "Reference answer: 100 (anything within 5 % of it is equal)\n" in judge_messages(close)[1]["content"]
 
