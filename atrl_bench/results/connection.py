@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from atrl_bench.errors import StoreError
-from atrl_bench.results import schema
+from atrl_bench.results import packing, schema
 
 BUSY_SECONDS = 60.0
 BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
@@ -129,12 +129,16 @@ def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> 
                 why="Its header carries another application's mark.",
                 next_step="give --out another folder",
             )
-        if version != schema.VERSION and not is_empty:
+        if version == schema.OLDER and read_only:
+            connect(path, read_only=False).close()  # which brings it up to today's
+        elif version not in {schema.OLDER, schema.VERSION} and not is_empty:
             raise StoreError(
                 f"The result store {path} was written by another version of atrl-bench.",
                 why=f"Its tables are of version {version}; this installation knows version {schema.VERSION}.",
                 next_step="pip install --upgrade atrl-bench, or give --out another folder",
             )
+        for function in (packing.packed, packing.unpacked):
+            connection.create_function(function.__name__, 2, function, deterministic=True)
         if read_only:
             connection.execute("PRAGMA query_only = ON")
     except BaseException:
@@ -171,20 +175,40 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     mode = _patiently(connection, f"PRAGMA journal_mode = {wanted}").fetchone()[0]  # WAL may be refused
     # A committed answer survives a power cut too. The log is flushed by `flush`, after the next writer was let in.
     connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
-    if _is_made(connection):
+    if _version(connection) == schema.VERSION:
         return
     with transaction(connection):
-        if _is_made(connection):  # by another process, while this one waited for the lock
+        if _version(connection) == schema.VERSION:  # by another process, while this one waited for the lock
             return
-        for statement in schema.STATEMENTS:
+        is_older = _version(connection) == schema.OLDER
+        if is_older:
+            _set_aside(connection)
+        for statement in schema.TABLES:
+            connection.execute(statement)
+        if is_older:  # before anything counts what comes: it is counted
+            _move(connection)
+        for statement in schema.TRIGGERS:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {schema.VERSION}")
 
 
-def _is_made(connection: sqlite3.Connection) -> bool:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version == schema.VERSION
+def _set_aside(connection: sqlite3.Connection) -> None:
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {name}")
+    for name in schema.SET_ASIDE:
+        connection.execute(f"ALTER TABLE {name} RENAME TO old_{name}")
+
+
+def _move(connection: sqlite3.Connection) -> None:
+    for name, what in schema.MOVES.items():
+        connection.executemany(schema.WRITES[name], connection.execute(what))
+    for name in schema.SET_ASIDE:
+        connection.execute(f"DROP TABLE old_{name}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def flush(path: Path) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from atrl_bench.digests import canonical_json, key_of, spec_key
 from atrl_bench.errors import StoreError
 from atrl_bench.results.connection import checksum_of, connect, explained, flush, transaction
+from atrl_bench.results.packing import dictionary_of
 from atrl_bench.results.records import SCORED, Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.schema import CHECKED, SCANNED, WRITES
 
@@ -186,6 +187,8 @@ class Store:
             )
             for r in responses
         ]
+        if not self._read("SELECT 1 FROM dictionaries WHERE cell = ?", key):  # nobody has answered yet
+            self._write("add_dictionary", [(key, dictionary_of(answer[3] for answer in answers))], is_flushed=False)
         rows = [(key, *answer, checksum_of(*answer)) for answer in answers]
         return self._write("add_response", rows)
 

@@ -22,6 +22,7 @@ from worker_functions import call, die, die_once, name_nothing, write
 
 from atrl_bench.engines.local import DeadWorkerError
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.results.packing import unpacked
 
 pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parents[1]
@@ -234,6 +235,7 @@ def records(path: Path) -> dict[str, object]:
         "runs": "key, spec, state, reason, checkpoint, digest",
     }
     with contextlib.closing(sqlite3.connect(path)) as store:
+        store.create_function("unpacked", 2, unpacked)
         return {
             f"{table} {row[:3]}": row
             for table, names in columns.items()

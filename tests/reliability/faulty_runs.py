@@ -25,6 +25,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from atrl_bench.results.packing import unpacked
+
 SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
 ENDURED = ("a clock set back", "no locks")  # that a command does not notice
 KINDS = (
@@ -63,6 +65,7 @@ class Folder:
         if not path.is_file() or path.stat().st_size == 0:
             return {}
         with contextlib.closing(sqlite3.connect(path, timeout=60)) as store:
+            store.create_function("unpacked", 2, unpacked)
             if not store.execute("SELECT 1 FROM sqlite_master WHERE name = 'responses'").fetchone():
                 return {}
             return {row[:3]: row[3] for row in store.execute("SELECT cell, problem_id, repeat, text FROM responses")}
@@ -89,6 +92,7 @@ def records(path: Path) -> dict[str, object]:
     """Return what a store holds, but for times, checksums, which cover them, and how often a judge had to be asked."""
     found = {}
     with contextlib.closing(sqlite3.connect(path)) as store:
+        store.create_function("unpacked", 2, unpacked)
         for table, columns in {
             "cells": "key, spec, state, reason, expected",
             "responses": "cell, problem_id, repeat, prompt_hash, text, num_tokens, truncated",

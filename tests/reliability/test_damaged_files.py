@@ -57,7 +57,7 @@ def filled(tmp_path):
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", "5", "\ud7ff"])
 @pytest.mark.parametrize(
     ("table", "column"),
-    [("cells", "spec"), ("problems", "meta"), ("problems", "choices"), ("grades", "details")],
+    [("cells", "spec"), ("problems", "meta"), ("problems", "choices"), ("verdicts", "details")],
 )
 def test_a_record_of_the_store_that_is_no_json_is_an_error_with_a_next_step(filled, table, column, content) -> None:
     path, key = filled

@@ -45,7 +45,7 @@ def test_a_whole_run_folder_is_whole(run_dir):
 
 def test_a_changed_answer_is_named_and_dropped_to_be_asked_for_again(run_dir):
     with sqlite3.connect(run_dir.store_path) as database:
-        database.execute("UPDATE responses SET text = '2' WHERE problem_id = 'p1'")
+        database.execute("UPDATE answers SET text = '2' WHERE problem = 2")
     [damage] = verify(run_dir).damages
     assert "1 answers are not what was stored, the first to problem 'p1'" in damage.what
     assert damage.next == f"atrl-bench verify --repair {run_dir.options}"
@@ -85,8 +85,8 @@ def test_a_page_that_was_cut_off_is_rendered_again(run_dir):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("UPDATE grades SET state = 'wrong' WHERE state = 'correct'", "2 verdicts are not what was stored"),
-        ("UPDATE grades SET score = 1", "2 verdicts are not what was stored"),
+        ("UPDATE verdicts SET state = 'wrong' WHERE state = 'correct'", "2 verdicts are not what was stored"),
+        ("UPDATE verdicts SET score = 1", "2 verdicts are not what was stored"),
         ("UPDATE problems SET gold = 'another'", "2 problems are not what was stored"),
         ("UPDATE problems SET meta = '{}'", "2 problems are not what was stored"),
         ("UPDATE judgements SET state = 'correct'", "1 judgements are not what was stored"),
@@ -110,7 +110,7 @@ def test_verdicts_and_judgements_that_were_changed_are_dropped_and_problems_are_
         [cell] = store.cells()
         problems = store.problems(cell.key)
     with sqlite3.connect(run_dir.store_path) as database:
-        database.execute("UPDATE grades SET state = 'wrong' WHERE problem_id = 'p1'")
+        database.execute("UPDATE verdicts SET state = 'wrong' WHERE problem = 2")
         database.execute("UPDATE judgements SET why = ''")
         database.execute("UPDATE problems SET gold = 'another' WHERE problem_id = 'p0'")
     assert [damage.what for damage in verify(run_dir, repair=True).damages] == [

@@ -155,7 +155,7 @@ def test_scores_are_those_of_the_samples_and_read_no_answer(store, key):
     store.add_responses(key, [response(p, r) for p in ("p0", "p1") for r in range(2)])
     states = {("p0", 0): ("correct", None), ("p0", 1): ("wrong", 0.7), ("p1", 0): ("judge failed", None)}
     store.add_verdicts(key, {at: Verdict(state, "3", "fast", "", score) for at, (state, score) in states.items()})
-    changed_on_disk(store, "UPDATE responses SET text = 'damaged'")
+    changed_on_disk(store, "UPDATE answers SET text = 'damaged'")
     answers = store.scores(key)
     assert [problem.problem_id for problem in answers.problems] == ["p1", "p0"]
     np.testing.assert_array_equal(answers.scores_PR, [[np.nan, np.nan], [1.0, 0.7]])
@@ -269,19 +269,87 @@ def test_a_store_whose_pages_were_damaged_says_how_to_save_the_rest(path, store,
 
 
 @pytest.mark.parametrize(
-    "change", ["text = replace(text, '3', '2')", "num_tokens = 8", "truncated = 1", "prompt_hash = 'pronpt'"]
+    "change", ["text = substr(text, 2)", "num_tokens = 8", "truncated = 1", "prompt_hash = 'pronpt'"]
 )
 def test_an_answer_that_was_changed_on_disk_is_noticed_and_can_be_asked_for_again(store, key, change):
     store.add_responses(key, [response("p0"), response("p1")])
     store.add_verdicts(key, {("p0", 0): Verdict("correct", "3", "fast", "same")})
     store.finish_cell(key, expected=2)
-    changed_on_disk(store, f"UPDATE responses SET {change} WHERE problem_id = 'p0'")
+    changed_on_disk(store, f"UPDATE answers SET {change} WHERE problem = 2")
     with pytest.raises(StoreError, match=r"problem 'p0', repeat 0(.|\n)*atrl-bench verify --repair"):
         store.samples(key)
     assert store.damaged(key) == [("p0", 0)]
     store.drop_responses(key, [("p0", 0)])
     assert [sample.problem.problem_id for sample in store.samples(key)] == ["p1"]
     assert (store.cell(key).state, store.cell(key).num_graded) == ("pending", 0)
+
+
+def test_answers_alike_take_a_third_of_their_text(store, key):
+    """Of forty words of one length, each drawn freely: 5.3 bits of 56 or less say which."""
+    rng = np.random.default_rng(0)
+    words = [f"{first}{second}" for first in ("angle", "side", "sum", "half") for second in "abcdefghij"]
+    texts = [" ".join(rng.choice(words, 250)) for _ in range(64)]
+    for start in range(0, 64, 8):
+        store.add_responses(key, [response("p0", n, texts[n]) for n in range(start, start + 8)])
+    assert [answer.text for answer in store.responses(key).values()] == texts
+    ((num_bytes,),) = changed_on_disk(store, "SELECT sum(length(text)) FROM answers")
+    assert num_bytes < sum(map(len, texts)) / 3
+
+
+def test_who_damages_what_answers_are_packed_with_damages_those_that_copy_from_there(store, key):
+    store.add_responses(key, [response("p0", 0, "angle"), response("p1", 0, "a text with nothing of it: 7 8 9")])
+    changed_on_disk(store, "UPDATE dictionaries SET content = CAST(replace(content, 'angle', 'ankle') AS BLOB)")
+    assert store.damaged(key) == [("p0", 0)]
+
+
+# What version 3 has in place of the tables of version 2.
+AS_VERSION_2 = """
+    CREATE TABLE old_responses AS SELECT * FROM responses; CREATE TABLE old_grades AS SELECT * FROM grades;
+    CREATE TABLE old_problems AS SELECT cell, problem_id, position, "group", question, gold, choices, meta, checksum
+        FROM problems;
+    DROP VIEW responses; DROP VIEW grades;
+    DROP TABLE verdicts; DROP TABLE answers; DROP TABLE problems; DROP TABLE dictionaries;
+    ALTER TABLE old_responses RENAME TO responses; ALTER TABLE old_grades RENAME TO grades;
+    ALTER TABLE old_problems RENAME TO problems;
+    CREATE TRIGGER problems_INSERT AFTER INSERT ON problems BEGIN SELECT 1; END;
+    PRAGMA user_version = 2;
+"""
+
+
+@pytest.fixture
+def older(store, key):
+    """What a store of version 2 holds, which lies there now."""
+    store.add_responses(key, [replace(response("p1", 1, "half of it"), truncated=True), response("p0")])
+    store.add_verdicts(key, {("p0", 0): Verdict("wrong", "4", "mra", "near", 0.7, {"mra": 0.7})})
+    store.add_problems(store.add_cell({"task": "another"}), [Problem("p1", "p1", "?", Gold("1"))])
+    holds = store.cells(), store.samples(key)
+    store._connection.executescript("PRAGMA foreign_keys = OFF;" + AS_VERSION_2)
+    store.close()
+    return holds
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_of_version_2_is_brought_up_to_date_by_whoever_opens_it(path, older, key, read_only):
+    with Store.open(path, read_only=read_only) as store:
+        assert (store.cells(), store.samples(key)) == older
+        assert (store.damaged(key), store.changed("grades", key), store.miscounted()) == ([], [], [])
+        assert store.damaged_pages() == []
+    with Store.open(path) as store:
+        store.add_responses(key, [response("p0", 1)])
+        assert store.cell(key).num_responses == 3
+
+
+def test_a_store_of_version_2_that_cannot_be_brought_up_to_date_stays_as_it_was(path, older):
+    with contextlib.closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE responses SET problem_id = 'nobody asked' WHERE problem_id = 'p0'")
+    with pytest.raises(StoreError, match="NOT NULL constraint failed"):
+        Store.open(path)
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT text FROM responses ORDER BY text").fetchall() == [
+            ("half of it",),
+            ("the answer is \\boxed{3}",),
+        ]
+        assert other.execute("PRAGMA user_version").fetchone() == (2,)
 
 
 def test_the_checksum_of_an_answer_knows_where_one_column_ends():
@@ -338,7 +406,7 @@ def test_a_full_disk_is_reported_and_what_was_stored_stays_readable(store, key):
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreError, match=r"disk is full(.|\n)*free space"):
-        store.add_responses(key, [response("p1", 0, "x" * 100_000)])
+        store.add_responses(key, [response("p1", 0, os.urandom(50_000).hex())])
     assert list(store.responses(key)) == [("p0", 0)]
 
 
