@@ -3,7 +3,7 @@
 A row with random credit and one with uniform credit are trained at four rates and answer a benchmark. What a training
 comes to is drawn from one distribution for both: how good a rate is, a share of luck of each seed, problems that are
 hard for everybody, and what one training finds hard by chance. All the rest is real: the table `headroom` is planned,
-the best rate of each row is picked from the store, and the comparison is read off the table. The peer in the same run
+each seed's rate is picked from the store, and the comparison is read off the table. The peer in the same run
 is the t test of the problems alone, at one rate and one seed, as it is usually reported.
 
     python benchmarks/false_alarms.py [--tables 400] [--seeds 5]
@@ -23,7 +23,8 @@ from scipy.special import expit
 from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.definition import load_table
-from atrl_bench.experiments.plan import PICKED_BY, Job, Plan, best_rates, plan_definition
+from atrl_bench.experiments.plan import Job, Plan, best_rates, plan_definition
+from atrl_bench.experiments.rates import PICKED_BY
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import load_profile

@@ -122,7 +122,6 @@ class TableSizes(Settings):
 
     seeds: tuple[int, ...] | None = Field(None, min_length=1, description="training seeds when the command names none")
     rates: tuple[float, ...] | None = Field(None, description="the learning rates of best_rate")
-    rate_seeds: int | None = Field(None, gt=0, description="how many of the seeds pick a row's rate")
 
 
 class TableDefinition(Settings):
@@ -143,15 +142,11 @@ class TableDefinition(Settings):
     data: str = Field(description="training set of the rows that name none")
     schedule: Schedule = Field(description="schedule of the rows that name none")
     compared_at: ComparedAt = Field(
-        "equal_rate", description="best_rate: rows are trained at several rates, and compared at each one's best"
+        "equal_rate",
+        description="best_rate: rows train at several rates; each seed is judged at the one others pick",
     )
     rates: tuple[float, ...] = Field(
         (0.5, 1.0, 2.0, 4.0), description="the learning rates of best_rate, in those of the profile; 1 among them"
-    )
-    rate_seeds: int | None = Field(
-        None,
-        gt=0,
-        description="how many of the seeds, the first ones, pick a row's rate; the others are trained at that and at 1",
     )
     profiles: dict[str, TableSizes] = Field({}, description="other seeds and rates, by profile")
     on_generated_data: str | None = Field(None, description="the table that stands for this one there")
@@ -281,11 +276,11 @@ class TableDefinition(Settings):
         picked = _pick("column", self.columns, [*columns, *shown], f"atrl-bench plan {self.id}")
         return self.model_copy(update={"rows": kept, "columns": picked})
 
-    def as_measured(self, profile: Profile, rates: Mapping[str, float] | None = None) -> TableDefinition:
+    def as_measured(self, profile: Profile, rates: Mapping[str, str] | None = None) -> TableDefinition:
         """The table with the profile's name in every label, for rows cut out of their page; not of paper's."""
         if rates:
             at_rates = [
-                _labelled(row, f"{row.label}, {rates[row.id]:g}×") if row.id in rates else row for row in self.rows
+                _labelled(row, f"{row.label}, {rates[row.id]}×") if row.id in rates else row for row in self.rows
             ]
             return self.model_copy(update={"rows": tuple(at_rates)}).as_measured(profile)
         if profile.name in self.comparable_under:

@@ -1,18 +1,10 @@
 """What a table needs: which rows to train, which columns to evaluate, and the keys under which the store has them.
 
 A job is one row under one training seed. Nothing here loads a model; the store is read only for the state of a cell.
-
-Learning-rate control: a row may be trained at several rates, and compared at the one that suits it. Weights on few
-tokens multiply their step, so that at one rate for all a rule may win as another learning rate would. A row's rate is
-picked by the accuracy of the answers sampled in the second half of the training, mean over seeds: it is the quantity
-that training raises, taken on training problems before the update on them, and no test problem decides anything. Over
-the whole training a rate wins that learns fast and ends worse; the last few rollouts are few answers. Of equal rates
-the smallest is kept.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -36,20 +28,15 @@ from atrl_bench.experiments.definition import (
     table_under,
 )
 from atrl_bench.experiments.protocol import StatedProtocol, asked_in
+from atrl_bench.experiments.rates import PROFILES_OWN, Rates, at_rate, cross_fitted, rate_text, rates_of, with_checks
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.local import TrainedModel, model_ref
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
-from atrl_bench.training.recipe import Recipe, RolloutRecipe, first_stage
+from atrl_bench.training.recipe import Recipe, first_stage
 from atrl_bench.training.run_spec import run_spec
-
-PICKED_BY = "late accuracy"  # of a training run's summary
-PROFILES_OWN = 1.0
-NUM_CHECKS = 4  # in a run
-
-RunsByRate = Mapping[float, Sequence[Run]]
 
 
 class Evaluation(NamedTuple):
@@ -109,23 +96,17 @@ class Plan:
     def profile(self) -> Profile:
         return self.run_dir.profile
 
-    @property
-    def rate_seeds(self) -> tuple[int, ...]:
-        return self.seeds[: self.definition.rate_seeds]
+    def needed(self, rates: Rates) -> tuple[Job, ...]:
+        """The jobs to carry out once it is known at which rate each seed is judged: at others it is trained alone."""
+        return tuple(job if self._is_judged(job, rates) else replace(job, evaluations=()) for job in self.due)
 
-    def needed(self, rates: Mapping[str, float]) -> tuple[Job, ...]:
-        """The jobs to carry out once each row's best rate is known; other rates train the seeds that pick it."""
-        return tuple(kept for job in self.due if (kept := self._kept(job, rates.get(job.row.id))) is not None)
+    def _is_judged(self, job: Job, rates: Rates) -> bool:
+        return job.row.id not in rates or job.rate in (PROFILES_OWN, rates[job.row.id].get(job.seed))
 
-    def _kept(self, job: Job, best: float | None) -> Job | None:
-        if best is None or job.rate in (PROFILES_OWN, best):
-            return job
-        return replace(job, evaluations=()) if job.seed in self.rate_seeds else None
-
-    def at(self, rates: Mapping[str, float]) -> Plan:
-        """The plan with one learning rate a row, by default the profile's; a row at NaN is left out."""
-        jobs = tuple(job for job in self.jobs if job.rate == rates.get(job.row.id, PROFILES_OWN))
-        return replace(self, jobs=jobs)
+    def at(self, rates: Rates) -> Plan:
+        """The plan with one learning rate a training, by default the profile's; trainings without one are left out."""
+        kept = (job for job in self.jobs if job.rate == rates.get(job.row.id, {job.seed: PROFILES_OWN}).get(job.seed))
+        return replace(self, jobs=tuple(kept))
 
     @property
     def command(self) -> str:
@@ -267,20 +248,19 @@ def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
     return _by_column(plan, evaluation_keys(job, plan, store))
 
 
-def runs_by_rate(plan: Plan, store: Store, seeds: Sequence[int] | None = None) -> dict[str, dict[float, list[Run]]]:
+def runs_by_rate(plan: Plan, store: Store) -> dict[str, dict[float, list[Run]]]:
     runs: dict[str, dict[float, list[Run]]] = {}
     for job in plan.jobs:
-        if job.run_key is not None and (seeds is None or job.seed in seeds):
+        if job.run_key is not None:
             of_rate = runs.setdefault(job.row.id, {}).setdefault(job.rate, [])
             of_rate += filter(None, [store.run(job.run_key)])
     return runs
 
 
-def best_rates(plan: Plan, store: Store) -> dict[str, float]:
-    """Each row's best learning rate; NaN, which is no job's, for a row that is not trained at all of them."""
-    runs = runs_by_rate(plan, store, plan.rate_seeds)
-    chosen = {row: best_rate(of_row, len(plan.rate_seeds)) for row, of_row in runs.items() if len(of_row) > 1}
-    return {row: math.nan if rate is None else rate for row, rate in chosen.items()}
+def best_rates(plan: Plan, store: Store) -> dict[str, Mapping[int, float]]:
+    """The rate at which each seed of a row is judged; none yet of a row that is not trained at all of them."""
+    runs = runs_by_rate(plan, store)
+    return {row: cross_fitted(of_row, plan.seeds) for row, of_row in runs.items() if len(of_row) > 1}
 
 
 def _by_column(plan: Plan, keys: Mapping[Evaluation, str]) -> dict[str, tuple[str, ...]]:
@@ -332,40 +312,3 @@ def cell_keys(plan: Plan, store: Store) -> dict[tuple[str, str], list[str]]:
 def trained_model(run_key: str, store: Store) -> TrainedModel | None:
     run = store.run(run_key)
     return TrainedModel(Path(run.checkpoint).name, run.digest) if run is not None and run.state == "done" else None
-
-
-def rates_of(recipe: Recipe, rates: Sequence[float]) -> Sequence[float]:
-    """The rates that a recipe is trained at: the profile's own alone where nothing is sampled to pick by."""
-    return rates if isinstance(recipe, RolloutRecipe) else (PROFILES_OWN,)
-
-
-def at_rate(recipe: Recipe, profile: Profile, rate: float) -> Recipe:
-    if rate == PROFILES_OWN:
-        return recipe
-    learning_rate = rate * recipe.sizes(profile).learning_rate
-    return recipe.model_copy(update={"overrides": {**recipe.overrides_under(profile), "learning_rate": learning_rate}})
-
-
-def with_checks(recipe: Recipe, profile: Profile) -> Recipe:
-    """The recipe with checks of its policy on the way; they do not affect training or its key."""
-    if not isinstance(recipe, RolloutRecipe):
-        return recipe
-    return recipe.model_copy(update={"overrides": {**recipe.overrides_under(profile), "checks": NUM_CHECKS}})
-
-
-def best_rate(runs: RunsByRate, num_seeds: int) -> float | None:
-    """The rate with the highest accuracy late in training; None until every seed of every rate is trained."""
-    accuracies = {rate: training_accuracy(of_rate, num_seeds) for rate, of_rate in sorted(runs.items())}
-    if not accuracies or None in accuracies.values():
-        return None
-    return max(accuracies, key=lambda rate: accuracies[rate] or 0.0)
-
-
-def training_accuracy(runs: Sequence[Run], num_seeds: int) -> float | None:
-    """The mean over seeds of what picks a rate; None until every seed is trained."""
-    values = [run.summary[PICKED_BY] for run in runs if run.state == "done" and PICKED_BY in run.summary]
-    return sum(values) / len(values) if len(values) >= num_seeds else None
-
-
-def rate_text(rate: float) -> str:
-    return f"{rate:g}× rate"

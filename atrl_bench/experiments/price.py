@@ -5,7 +5,6 @@ Reads files and the store; needs no GPU, no network and no model. What is stored
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -35,6 +34,7 @@ from atrl_bench.experiments.plan import (
 )
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.protocol import asked_in, licence_of
+from atrl_bench.experiments.rates import Rates
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.budget import money
 from atrl_bench.models.shape import model_shape
@@ -306,7 +306,7 @@ States = dict[tuple[str, int, str], str]  # of a cell, by row, seed and column
 
 
 def price_of(plan: Plan) -> Price:
-    states, best = States(), dict[str, float]()
+    states, best = States(), dict[str, Mapping[int, float]]()
     if plan.run_dir.store_path.is_file():
         with plan.run_dir.open_store(read_only=True) as store:
             states, best = _states(plan, store), best_rates(plan, store)
@@ -365,13 +365,13 @@ def _state(cells: Sequence[Cell], num_expected: int) -> str:
     return f"{unfinished[0] if unfinished else 'pending'}, {num_answers} answers stored"
 
 
-def _needed(plan: Plan, best: Mapping[str, float]) -> Plan:
-    """The plan without what no run will do; until a row's best rate is known, the highest stands for it."""
+def _needed(plan: Plan, best: Rates) -> Plan:
+    """The plan without what no run will do; until a row's rates are known, the highest stands for them."""
     highest: dict[str, float] = {}
     for job in plan.jobs:
         highest[job.row.id] = max(job.rate, highest.get(job.row.id, 0.0))
-    known = {row: rate for row, rate in best.items() if not math.isnan(rate)}
-    return replace(plan, jobs=plan.needed(highest | known))
+    stand_ins = {row: dict.fromkeys(plan.seeds, rate) for row, rate in highest.items()}
+    return replace(plan, jobs=plan.needed(stand_ins | {row: of_seed for row, of_seed in best.items() if of_seed}))
 
 
 def _without_repeated_stages(costs: Iterable[Cost]) -> Iterator[Cost]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,15 +42,14 @@ def split_name(name: str) -> tuple[str, list[str]]:
 
 
 def row_model(name: str, run_dir: RunDir, store: Store) -> RowModel:
-    """The model of a row, of the first trained seed, at the row's best rate; the profile's until that is known."""
+    """The model of a row, of the first trained seed, at the rate it is judged at, the profile's until that is known."""
     table, (row, *seed) = split_name(name)
     definition = table_of(name, run_dir)
     if row not in {known.id for known in definition.rows}:
         raise UnknownNameError("row", row, [r.id for r in definition.rows], next_step=f"atrl-bench list rows {table}")
     seeds = [_seed(text, name) for text in seed] or sorted({run.spec["seed"] for run in store.runs() if run.digest})
     plan = plan_definition(definition.select(rows=[row]), run_dir, seeds or None)
-    decided = {name: rate for name, rate in best_rates(plan, store).items() if not math.isnan(rate)}
-    plan = plan.at(decided)
+    plan = plan.at({name: of_seed for name, of_seed in best_rates(plan, store).items() if of_seed})
     for job in plan.jobs:
         if job.run_key is None:
             return RowModel(f"{table}:{row}", model_ref(job.model).digest, None, None)

@@ -55,7 +55,7 @@ def run_plan(plan: Plan, where: Machine | Cluster, *, jobs: int | None = None, q
         while pending:
             failures |= _run_jobs(pending, plan, store, where, jobs, quiet)
             tried += pending
-            # Once every rate is trained the best is known, and with it what is left: its other seeds, its benchmarks.
+            # Once every rate is trained it is known at which each seed is judged: its benchmarks are left.
             pending = [job for job in _pending(plan, store) if job not in tried]
     return PlanRun(len(tried) - len(failures), failures)
 

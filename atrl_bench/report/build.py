@@ -5,13 +5,13 @@ And its grids: what the training runs say of their credit and of themselves, and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition
-from atrl_bench.experiments.plan import Plan, cell_keys, rate_text, runs_by_rate
+from atrl_bench.experiments.plan import Plan, cell_keys, runs_by_rate
+from atrl_bench.experiments.rates import Rates, broke, rate_text
 from atrl_bench.models.bases import list_bases
 from atrl_bench.papers.scores import NOTHING_PRINTED, PrintedScores
 from atrl_bench.printable import flat_text
@@ -50,13 +50,13 @@ def build_table(
     printed: PrintedScores = NOTHING_PRINTED,
     notes: Sequence[str] = (),
     lacking: Mapping[str, str] | None = None,
-    rates: Mapping[str, float] | None = None,
+    rates: Mapping[str, str] | None = None,
 ) -> Table:
     """The table as far as the store is filled.
 
     `cell_keys` names the evaluations of each (row, column), one a seed and part of a suite; `runs` the training runs of
     each row, `recipes` its recipe; `printed` is what the paper prints; `notes` come after those that the numbers ask
-    for; `lacking` says of columns why nothing here may fill them; `rates` the learning rates that rows were picked at.
+    for; `lacking` says of columns why nothing here may fill them; `rates` the learning rates that rows are judged at.
     A cell without a key, or with a key the store does not have, is missing and carries the command that fills it.
     """
     published, definition = definition, definition.as_measured(profile, rates)
@@ -271,34 +271,43 @@ def _means(words: GridWords, runs: Sequence[Run]) -> dict[str, float | None]:
 # Every learning rate --------------------------------------------------------------------------------------------------
 
 
-def rate_note(definition: TableDefinition, rates: Mapping[str, float]) -> str:
-    tried = ", ".join(f"{rate:g}" for rate in sorted(definition.rates))
+def rate_note(plan: Plan, store: Store, rates: Rates) -> str:
+    tried = ", ".join(f"{rate:g}" for rate in sorted(plan.definition.rates))
     note = (
-        f"Each trained row stands here at its best learning rate of {tried} times the profile's, picked by its "
-        "accuracy in the second half of training; the same comparisons at one rate for all stand below."
+        f"Each training stands here at that learning rate of {tried} times the profile's which the row's other seeds "
+        "pick by their accuracy in the second half of training; the same comparisons at one rate for all stand below."
     )
-    undecided = [definition.row_label(row) for row, rate in rates.items() if math.isnan(rate)]
+    label = plan.definition.row_label
+    out = [
+        f"{label(row)} at {rate_text(rate)} ({sum(map(broke, runs))} of {len(runs)})"
+        for row, of_row in runs_by_rate(plan, store).items()
+        for rate, runs in sorted(of_row.items())
+        if any(map(broke, runs))
+    ]
+    if out:
+        note += f" Broke, ending with less than half of the accuracy at the start, and are out: {', '.join(out)}."
+    undecided = [label(row) for row, of_seed in rates.items() if not of_seed]
     if undecided:
         note += f" Not yet trained at all of them, and left open: {', '.join(undecided)}."
     return note
 
 
-def rate_grids(plan: Plan, store: Store, chosen: Mapping[str, float]) -> list[Grid]:
-    definition, runs = plan.definition.as_measured(plan.profile), runs_by_rate(plan, store, plan.rate_seeds)
+def rate_grids(plan: Plan, store: Store, rates: Rates) -> list[Grid]:
+    definition, runs = plan.definition.as_measured(plan.profile), runs_by_rate(plan, store)
     tests = {rate: _test_scores(plan, store, rate) for rate in sorted(definition.rates)}
     lines = []
     for row in definition.rows:
         of_row = runs.get(row.id, {})
         for rate in sorted(of_row) if len(of_row) > 1 else ():
             values = _means(_words().rates, of_row[rate]) | {"test": tests[rate].get(row.id)}
-            mark = "*" if chosen.get(row.id) == rate else ""
+            mark = "*" if rate in rates.get(row.id, {}).values() else ""
             lines.append((f"{definition.row_label(row.id)}, {rate_text(rate)}{mark}", values))
     return _grid(_words().rates, lines)
 
 
 def _test_scores(plan: Plan, store: Store, rate: float) -> dict[str, float]:
     definition = plan.definition
-    at = plan.at({row.id: rate for row in definition.rows if row.recipe})
+    at = plan.at({row.id: dict.fromkeys(plan.seeds, rate) for row in definition.rows if row.recipe})
     source = TableSource(definition, store, plan.profile, cell_keys(at, store), {}, plan.seeds, {})
     cells = read_cells(source).cells
     scores = {}

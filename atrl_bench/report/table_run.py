@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
 from atrl_bench.experiments.definition import file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
+from atrl_bench.experiments.rates import Rates, span_text
 from atrl_bench.experiments.run_dir import read_settings
 from atrl_bench.papers.printed import printed_beside
 from atrl_bench.papers.scores import PrintedScores
@@ -188,17 +188,16 @@ def _with_rates(plan: Plan, store: Store, beside: _Beside) -> Table:
     if not rates:
         return with_headroom(_table_at(plan, store, {}, beside), plan.definition)
     table = _table_at(plan, store, rates, beside)
-    decided = {row: rate for row, rate in rates.items() if not math.isnan(rate)}
     table = replace(
         table,
         equal_rate=_table_at(plan, store, {}, beside).comparisons,
-        grids=(*table.grids, *rate_grids(plan, store, decided)),
-        notes=(rate_note(plan.definition, rates), *table.notes),
+        grids=(*table.grids, *rate_grids(plan, store, rates)),
+        notes=(rate_note(plan, store, rates), *table.notes),
     )
     return with_headroom(table, plan.definition)
 
 
-def _table_at(plan: Plan, store: Store, rates: Mapping[str, float], beside: _Beside) -> Table:
+def _table_at(plan: Plan, store: Store, rates: Rates, beside: _Beside) -> Table:
     at = plan.at(rates)
     table = build_table(
         plan.definition,
@@ -211,7 +210,7 @@ def _table_at(plan: Plan, store: Store, rates: Mapping[str, float], beside: _Bes
         printed=beside.printed,
         notes=beside.notes,
         lacking=beside.lacking,
-        rates={row: rate for row, rate in rates.items() if not math.isnan(rate)},
+        rates={row: text for row, of_seed in rates.items() if (text := span_text(of_seed))},
     )
     return made_with(with_protocols(table, plan.definition), plan.profile, plan.run_dir.environment())
 

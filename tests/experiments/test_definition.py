@@ -221,7 +221,7 @@ def test_a_comparison_is_of_the_row_with_credit_minus_the_one_without_whichever_
     ("row", "beside", "label"),
     [
         ("perception_uniform", None, "mini: Uniform, 1× (Perception, first base)"),
-        ("reasoning_2_uniform", None, "mini: Uniform, 4× (Reasoning, second base)"),
+        ("reasoning_2_uniform", None, "mini: Uniform, 1–4× (Reasoning, second base)"),
         ("perception_uniform", "perception_atrl", "mini: Uniform, 1×"),
         ("perception_uniform", "reasoning_2_uniform", "mini: Uniform, 1× (Perception, first base)"),
         ("perception_atrl", None, "mini: AT-RL"),
@@ -230,5 +230,5 @@ def test_a_comparison_is_of_the_row_with_credit_minus_the_one_without_whichever_
 )
 def test_a_row_has_its_group_in_its_name_where_another_group_has_one_like_it(row, beside, label):
     table = load_table("headroom").select(rows=["perception_uniform", "perception_atrl", "reasoning_2_uniform"])
-    rates = {"perception_uniform": 1.0, "reasoning_2_uniform": 4.0}
+    rates = {"perception_uniform": "1", "reasoning_2_uniform": "1–4"}
     assert table.as_measured(load_profile("mini"), rates).row_label(row, beside) == label

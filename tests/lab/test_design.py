@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from atrl_bench.cli import app
 from atrl_bench.errors import BudgetError, InvalidFileError
-from atrl_bench.experiments.plan import PICKED_BY, plan_table
+from atrl_bench.experiments.plan import plan_table
+from atrl_bench.experiments.rates import PICKED_BY
 from atrl_bench.experiments.run_dir import RunDir, read_settings
 from atrl_bench.experiments.spread import spread_of_arrays, stored_spreads
 from atrl_bench.lab.decided import most_seeds, run_until_decided

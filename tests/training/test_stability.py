@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from atrl_bench.credit.truth import TokenTruth
-from atrl_bench.experiments.plan import NUM_CHECKS, with_checks
+from atrl_bench.experiments.rates import NUM_CHECKS, with_checks
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.metrics import summarise
 from atrl_bench.training.recipe import load_recipe
