@@ -41,7 +41,6 @@ VERBS = {
     "audit": reports.audit,
     "judge": evaluation.judge,
     "train": training.train,
-    "sweep": training.sweep,
     "key-steps": training.key_steps,
     "signal": training.signal,
     "mismatch": training.mismatch,

@@ -15,7 +15,6 @@ from atrl_bench.data.layout import holding
 from atrl_bench.errors import PluginError, UnknownNameError
 from atrl_bench.evaluation.tasks import list_suites, list_tasks
 from atrl_bench.experiments.definition import list_tables, load_table
-from atrl_bench.experiments.sweep import list_sweeps, load_sweep
 from atrl_bench.lab.signal.tables import list_signal_tables, load_signal_table
 from atrl_bench.mini import CODE_WORDS
 from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS
@@ -112,7 +111,6 @@ def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
         "papers": lambda: {name: load_paper(name).title for name in list_papers()},
         "figures": lambda: dict(FIGURES),
         "recipes": lambda: {name: load_recipe(name).title for name in list_recipes()},
-        "sweeps": lambda: {name: load_sweep(name).title for name in list_sweeps()},
         "tasks": lambda: _tasks(data_dir),
         "rules": _rules,
         "profiles": lambda: {name: load_profile(name).title for name in list_profiles()},

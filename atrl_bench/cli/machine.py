@@ -155,7 +155,7 @@ def list_(
     options: Options,
     kind: Annotated[
         str | None,
-        Argument(help="tables, ablations, papers, figures, recipes, sweeps, tasks, rules, profiles, or rows TABLE"),
+        Argument(help="tables, ablations, papers, figures, recipes, tasks, rules, profiles, or rows TABLE"),
     ] = None,
     table: Annotated[str | None, Argument(help="with rows: of which table", autocompletion=complete_tables)] = None,
 ) -> None:

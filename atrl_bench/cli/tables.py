@@ -63,6 +63,7 @@ TableArgument = Annotated[
     str, Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=complete_tables)
 ]
 
+POINT_HELP = "field=value[,value...] of the credit or the recipe; repeatable, for every combination"
 Budget = Annotated[str | None, Option(help="hours of a GPU or a core at most: 2000h, 20m")]
 
 
@@ -143,7 +144,7 @@ def ablate(
     topk: Annotated[
         str | None, Option(help="hard truncation to this share of the tokens, or to several: 0.1,0.15")
     ] = None,
-    set_: Annotated[list[str] | None, Option("--set", help="field=value[,value...] of the credit; repeatable")] = None,
+    set_: Annotated[list[str] | None, Option("--set", help=POINT_HELP)] = None,
 ) -> None:
     """Run an ablation, or single points of it.
 

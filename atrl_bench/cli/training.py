@@ -55,7 +55,7 @@ def train(
     overrides = train_command.recipe_overrides(set_ or [], credit=credit, data=with_columns(data, columns))
 
     def price_in(run_dir: RunDir) -> Price:
-        return price.price_of_trainings(recipe, [load_recipe(recipe, **overrides)], run_dir, options.seed)
+        return price.price_of_training(recipe, load_recipe(recipe, **overrides), run_dir, options.seed)
 
     if bases.is_base(recipe):
         folder = bases.rebuild(recipe, options.out, quiet=options.as_json, dry_run=options.dry_run)
@@ -75,46 +75,13 @@ def train(
     quiet, where, seed = options.as_json, options.where, options.seed
 
     def require_fit() -> None:
-        memory_check.require_trainings_fit([loaded], run_dir, where, seed)
+        memory_check.require_training_fits(loaded, run_dir, where, seed)
 
     if not starts_here(price_in(run_dir), options, require_fit=require_fit):
         return
     result = train_command.train_recipe(recipe, overrides, run_dir, where, seed=seed, quiet=quiet)
     if result is not None:
         show(result, options.as_json)
-
-
-@with_options(*TRAINING)
-def sweep(
-    options: Options,
-    name: Annotated[str, Argument(help="a sweep of `atrl-bench list sweeps`, or the path of its YAML file")],
-    data: Annotated[str | None, Option(help=DATA_HELP)] = None,
-    columns: Annotated[str | None, Option(help=COLUMNS_HELP)] = None,
-    set_: Annotated[list[str] | None, Option("--set", help="field=value of every point; repeatable")] = None,
-) -> None:
-    """Train every point of a sweep over a recipe's fields.
-
-    The same command again resumes; points that are trained already are not trained twice.
-    """
-    from atrl_bench.data.own import with_columns
-    from atrl_bench.experiments import memory_check, price, train_command
-    from atrl_bench.experiments.sweep import expand, load_sweep
-
-    overrides = train_command.recipe_overrides(set_ or [], data=with_columns(data, columns))
-    recipes = expand(load_sweep(name), **overrides)
-
-    def price_in(run_dir: RunDir) -> Price:
-        return price.price_of_trainings(name, recipes, run_dir, options.seed)
-
-    def require_fit() -> None:
-        memory_check.require_trainings_fit(recipes, run_dir, options.where, options.seed)
-
-    run_dir = options.run_dir(price_in=price_in)
-    if not starts_here(price_in(run_dir), options, require_fit=require_fit):
-        return
-    quiet, where = options.as_json, options.where
-    result = train_command.train_sweep(recipes, run_dir, where, seed=options.seed, quiet=quiet)
-    show(result, options.as_json)
 
 
 @with_options("profile", "out", "data_dir", "as_json")

@@ -1,8 +1,8 @@
-"""Points of an ablation: rows for any value of any field of the credit, beside the rows of the paper.
+"""Points of an ablation: rows for any value of any field of the credit or the recipe, beside the rows of the paper.
 
-A point starts from the row that the ablation names (`point`) and changes fields of its `CreditConfig`, its credit rule
-or its preset. A point that the paper has is that row of the table; any other becomes a row of its own, after the row
-with the next smaller value where there is one, and stays with the run folder.
+A point starts from the row that the ablation names (`point`) and changes fields of its `CreditConfig`, its credit rule,
+its preset, or fields of its recipe. A point that the paper has is that row of the table; any other becomes a row of its
+own, after the row with the next smaller value of the credit where there is one, and stays with the run folder.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -19,7 +19,7 @@ from atrl_bench.credit.config import CreditConfig
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition
 from atrl_bench.experiments.run_dir import RunDir, keep_settings, read_settings
-from atrl_bench.training.recipe import CreditChoice, Setting
+from atrl_bench.training.recipe import SHORT, CreditChoice, Setting, known_fields
 
 # The paper's symbols, which are shorter than the fields' names: as they are typed, and as a row's label has them.
 SYMBOLS = {
@@ -37,38 +37,39 @@ SYMBOLS = {
     "min_neighbour_score": ("tau_nb", "τ_nb"),
     "kept_fraction": ("topk", "kept_fraction"),
 }
-FIELDS = {typed: field for field, (typed, _) in SYMBOLS.items()}
+FIELDS = {**{typed: field for field, (typed, _) in SYMBOLS.items()}, **SHORT, "credit": "rule"}
 # Fields that the full rule does not read bring along the rule that does.
 RULE_OF = {"kept_fraction": "hard_truncation", "entropy_fraction": "high_entropy"}
-CHOICE = ("rule", "preset")  # what a point may change beside the fields of CreditConfig
+CHOICE = ("rule", "preset")  # what a point may change of the credit beside the fields of CreditConfig
+OF_CREDIT = (*(field.name for field in dataclasses.fields(CreditConfig)), *CHOICE)
 
 
 def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tuple[TableDefinition, list[RowDefinition]]:
     values: dict[str, list[Setting]] = {}
     for assignment in assignments:
-        name, of_name = _values(assignment)
+        name, of_name = _values(definition, assignment)
         if name in values:
             raise InvalidFileError(f"{name} is set twice.", next_step=f"write --set {name}=value,value")
         values[name] = of_name
-    points = []
+    points, known = [], {_trained(definition, row): row.id for row in reversed(definition.rows)}
     for combination in itertools.product(*values.values()):
         row = _point(definition, dict(zip(values, combination, strict=True)))
-        if not any(_is_same(definition, other, row) for other in definition.rows):
+        trained = _trained(definition, row)
+        if trained not in known:
+            known[trained] = row.id
             definition = definition.model_copy(update={"rows": _inserted(definition, row)})
-        points.append(next(other for other in definition.rows if _is_same(definition, other, row)))
-    return definition, points
+        points.append(known[trained])
+    return definition, [definition.row(name) for name in points]
 
 
-def _values(assignment: str) -> tuple[str, list[Setting]]:
+def _values(definition: TableDefinition, assignment: str) -> tuple[str, list[Setting]]:
     name, equals, text = (part.strip() for part in assignment.partition("="))
     if not equals or not text:
         raise InvalidFileError(f"--set {assignment!r} is not field=value.", next_step="write --set field=value")
     field = FIELDS.get(name, name)
-    fields = [item.name for item in dataclasses.fields(CreditConfig)]
-    if field not in fields and field not in CHOICE:
-        raise UnknownNameError(
-            "field of the credit", name, [*fields, *CHOICE, *FIELDS], next_step="read docs/method.md"
-        )
+    known = [*OF_CREDIT, *FIELDS, *known_fields(type(definition.recipe_of(definition.row(definition.point or ""))))]
+    if field not in known:
+        raise UnknownNameError("field of the credit or the recipe", name, known, next_step="read docs/method.md")
     return field, [_value(part.strip()) for part in text.split(",")]
 
 
@@ -92,7 +93,7 @@ def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDe
     implied = next((rule for field, rule in RULE_OF.items() if field in changes), start.credit.rule)
     choice = {"rule": changes.get("rule", implied), "preset": changes.get("preset", start.credit.preset)}
     credit_rule(str(choice["rule"]))  # an unknown name says so now
-    fields = {name: value for name, value in changes.items() if name not in CHOICE}
+    fields = {name: value for name, value in changes.items() if name in OF_CREDIT and name not in CHOICE}
     try:
         credit = CreditChoice(**choice, settings={**start.credit.settings, **fields})
         _config(credit)
@@ -102,7 +103,7 @@ def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDe
             " ".join(f"{name}={_text(value)}" for name, value in changes.items()),
         )
         raise InvalidFileError(f"--set {settings} is no credit.", why=why, next_step="give another value") from None
-    return RowDefinition(
+    point = RowDefinition(
         id="__".join(f"{name}_{_text(value)}" for name, value in changes.items()),
         label=_label(changes),
         recipe=start.recipe,
@@ -110,9 +111,12 @@ def _point(definition: TableDefinition, changes: Mapping[str, Setting]) -> RowDe
         model=start.model,
         data=start.data,
         schedule=start.schedule,
+        settings={**start.settings, **{name: value for name, value in changes.items() if name not in OF_CREDIT}},
         in_paper=False,
         added_by=" ".join(f"--set {name}={_text(value)}" for name, value in changes.items()),
     )
+    definition.recipe_of(point)  # a value that its recipe cannot have says so now
+    return point
 
 
 def _config(credit: CreditChoice) -> Any:
@@ -127,22 +131,20 @@ def _label(changes: Mapping[str, Setting]) -> str:
     return ", ".join(settings if "rule" in changes else ["AT-RL", *settings])
 
 
-def _is_same(definition: TableDefinition, one: RowDefinition, other: RowDefinition) -> bool:
-    def training(row: RowDefinition) -> list[Any]:
-        fields = definition.recipe_fields(row)
-        where = [definition.model_of(row), fields["data"], fields.get("schedule")]
-        return [row.recipe, row.credit.rule, _config(row.credit), *where]
-
-    return training(one) == training(other)
+def _trained(definition: TableDefinition, row: RowDefinition) -> Hashable:
+    """What two rows that are one training have in common, whatever they are called."""
+    recipe = row.recipe and definition.recipe_of(row).model_dump_json(exclude={"name", "title", "credit"})
+    return definition.model_of(row), recipe, row.credit.rule, *vars(_config(row.credit)).items()
 
 
 def _inserted(definition: TableDefinition, row: RowDefinition) -> tuple[RowDefinition, ...]:
     """The rows with this one in its place: along the curve it is a point of, else after the ablation's point."""
-    rows, mine = definition.rows, dataclasses.asdict(_config(row.credit))
+    rows, mine = definition.rows, vars(_config(row.credit))
     of_field: dict[str, list[tuple[float, RowDefinition]]] = defaultdict(list)
     for other in rows:
-        if (other.recipe, other.credit.rule) == (row.recipe, row.credit.rule) and other.id != definition.point:
-            theirs = dataclasses.asdict(_config(other.credit))
+        trained = (row.recipe, row.credit.rule, row.settings)
+        if (other.recipe, other.credit.rule, other.settings) == trained and other.id != definition.point:
+            theirs = vars(_config(other.credit))
             differing = [name for name in mine if mine[name] != theirs[name]]
             if len(differing) == 1 and all(_is_number(of[differing[0]]) for of in (mine, theirs)):
                 of_field[differing[0]].append((theirs[differing[0]], other))
@@ -158,7 +160,9 @@ def _inserted(definition: TableDefinition, row: RowDefinition) -> tuple[RowDefin
             neighbour = min(curve, key=lambda item: item[0])[1]
             position = rows.index(neighbour)
     other_row = neighbour.compared_with if neighbour is not start else start.id
-    changes = {"group": neighbour.group, "compared_with": None if other_row == definition.baseline else other_row}
+    if other_row == definition.baseline or row.settings != start.settings:  # they differ in more than their credit
+        other_row = None
+    changes = {"group": neighbour.group, "compared_with": other_row}
     return (*rows[:position], row.model_copy(update=changes), *rows[position:])
 
 

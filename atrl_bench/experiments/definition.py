@@ -92,6 +92,7 @@ class RowDefinition(Settings):
     model: str | None = Field(None, description="base model; none: the table's. The mini model stands for every one")
     data: str | None = Field(None, description="training set; none: the table's")
     schedule: Schedule | None = Field(None, description="updates per rollout; none: the table's")
+    settings: dict[str, Any] = Field({}, description="other fields of its recipe, or sizes: `kl_coef: 0`")
     served: str | None = Field(None, description="the name of a model that only an endpoint has, in place of a recipe")
     not_measured: str | None = Field(None, description="why nothing here can measure this row yet")
     printed_by: str | None = Field(None, description="the paper whose own scores of this row's model stand beside it")
@@ -252,10 +253,14 @@ class TableDefinition(Settings):
         }
         usual = {"credit": row.credit.rule == "uniform", "schedule": row.schedule is None}
         of_recipe = type(load_recipe(row.recipe)).model_fields if row.recipe else fields
-        return {name: value for name, value in fields.items() if name in of_recipe or not usual.get(name)}
+        kept = {name: value for name, value in fields.items() if name in of_recipe or not usual.get(name)}
+        return kept | row.settings
+
+    def recipe_of(self, row: RowDefinition) -> Recipe:
+        return load_recipe(row.recipe or "", **self.recipe_fields(row))
 
     def recipes(self) -> dict[str, Recipe]:
-        return {row.id: load_recipe(row.recipe, **self.recipe_fields(row)) for row in self.rows if row.recipe}
+        return {row.id: self.recipe_of(row) for row in self.rows if row.recipe}
 
     def evaluate_command(self, row: RowDefinition, options: str) -> str:
         tasks: dict[int | None, list[str]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def require_plan_fits(plan: Plan, where: Machine | Cluster) -> None:
     for job in plan.due:
         if job.recipe is not None and job.row.id not in refused:
             try:
-                require_trainings_fit([job.recipe], plan.run_dir.with_model(job.model), where, job.seed)
+                require_training_fits(job.recipe, plan.run_dir.with_model(job.model), where, job.seed)
             except MachineTooSmallError as error:
                 refused[job.row.id] = error
     if refused:
@@ -56,8 +56,8 @@ def require_plan_fits(plan: Plan, where: Machine | Cluster) -> None:
         raise MachineTooSmallError(first.what, why=first.why + others, next_step=f"choose what fits; {fitting}")
 
 
-def require_trainings_fit(recipes: Iterable[Recipe], run_dir: RunDir, where: Machine | Cluster, seed: int) -> None:
-    """Raise for the first of these trainings that is not done and cannot be: `MachineTooSmallError` if too big."""
+def require_training_fits(recipe: Recipe, run_dir: RunDir, where: Machine | Cluster, seed: int) -> None:
+    """Raise for the first of its stages that is not done and cannot be: `MachineTooSmallError` if too big."""
     if isinstance(where, Machine):
         capacity = this_machine(run_dir.root, where.gpus)
     else:
@@ -66,7 +66,7 @@ def require_trainings_fit(recipes: Iterable[Recipe], run_dir: RunDir, where: Mac
         disk_gb, many = free_disk_gb(run_dir.root), f"on the {where.nodes} nodes of the cluster"
         place = many if where.nodes > 1 else "on the cluster's largest node"
         capacity = Capacity(gpus_gb, host_gb, disk_gb, where.nodes, place)
-    for stage in (stage for recipe in recipes for stage in stages_of(recipe)):
+    for stage in stages_of(recipe):
         key = planned_key(*planned_spec(stage, run_dir, seed))
         if run_dir.run_state(key) == "done":
             continue

@@ -463,10 +463,9 @@ def price_of_all(plans: Sequence[Plan]) -> Price:
     )
 
 
-def price_of_trainings(name: str, recipes: Sequence[Recipe], run_dir: RunDir, seed: int) -> Price:
-    costs = (_training(stage, run_dir, seed) for recipe in recipes for stage in stages_of(recipe))
-    price = Price(name, run_dir, tuple({cost.checkpoint: cost for cost in costs}.values()))
-    needs = needs_of([run_dir.profile.model], recipes, (), run_dir) if price.costs_left else ()
+def price_of_training(name: str, recipe: Recipe, run_dir: RunDir, seed: int) -> Price:
+    price = Price(name, run_dir, tuple(_training(stage, run_dir, seed) for stage in stages_of(recipe)))
+    needs = needs_of([run_dir.profile.model], [recipe], (), run_dir) if price.costs_left else ()
     return replace(price, downloads=missing_downloads(needs, run_dir))
 
 

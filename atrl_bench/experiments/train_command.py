@@ -1,9 +1,9 @@
-"""Trainings outside any table: what `train`, `sweep` and `key-steps` do."""
+"""Trainings outside any table: what `train` and `key-steps` do."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run import run_on_cluster
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
-from atrl_bench.printable import Block, Record, Rows
+from atrl_bench.printable import Record
 from atrl_bench.results.store import Store
 from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
@@ -40,20 +40,6 @@ class TrainedRecipe(Record):
     seconds: float | None
     summary: dict[str, Any]
     next: str
-
-
-@dataclass(frozen=True)
-class TrainedSweep(Record):
-    """The trainings of a sweep."""
-
-    points: tuple[TrainedRecipe, ...]
-
-    def blocks(self) -> Iterable[Block]:
-        rows = []
-        for point in self.points:
-            ends = (point.summary.get(f"{end} accuracy") for end in ("first", "last"))
-            rows.append((point.name, *("-" if end is None else f"{100 * end:.1f} %" for end in ends), point.checkpoint))
-        yield Rows(rows, ("", "first", "last", "accuracy of the first and last rollouts"), right=(1, 2), indent=0)
 
 
 def recipe_overrides(
@@ -84,37 +70,22 @@ def train_recipe(
 ) -> TrainedRecipe | None:
     """Train a recipe, unless it is trained; None in a process that helps the main one, which may lack the folder."""
     loaded = load_recipe(recipe, **overrides)
-    if not launched().is_main:
-        train(_job(loaded, run_dir, seed, {}), HERE, None)
+    helps = not launched().is_main
+    spec = {} if helps else training_spec(loaded, run_dir, seed)
+    job = TrainingJob(run_dir=run_dir, name=loaded.name, recipe=loaded, spec=spec, seed=seed)
+    if helps:
+        train(job, HERE, None)
         return None
-    return train_sweep([loaded], run_dir, where, seed=seed, quiet=quiet).points[0]
-
-
-def train_sweep(
-    recipes: Sequence[Recipe], run_dir: RunDir, where: Machine | Cluster, *, seed: int, quiet: bool
-) -> TrainedSweep:
-    jobs = [_job(recipe, run_dir, seed) for recipe in recipes]
-    points: list[TrainedRecipe] = []
-    errors: list[BaseException] = []
-    here = where if isinstance(where, Machine) else ONE_PROCESS
-    with run_dir.open_store() as store, Watch(store, len(jobs), noun="trainings", quiet=quiet) as watch:
+    with run_dir.open_store() as store, Watch(store, 1, noun="trainings", quiet=quiet) as watch:
         run_dir.keep_checkpoint_store(store)
         if isinstance(where, RayCluster):
-            for _, error in run_on_cluster(where, jobs, store):
-                errors += [error] if error is not None else []
-                watch.row_done()
-        if errors:
-            raise errors[0]
-        for job in jobs:  # what a cluster has trained is found
-            points.append(_trained(job, here, store))
-            if here is where:
-                watch.row_done()
-    return TrainedSweep(tuple(points))
-
-
-def _job(recipe: Recipe, run_dir: RunDir, seed: int, spec: dict[str, Any] | None = None) -> TrainingJob:
-    spec = training_spec(recipe, run_dir, seed) if spec is None else spec
-    return TrainingJob(run_dir=run_dir, name=recipe.name, recipe=recipe, spec=spec, seed=seed)
+            errors = [error for _, error in run_on_cluster(where, [job], store) if error is not None]
+            if errors:
+                raise errors[0]
+        # What a cluster has trained is found.
+        trained = _trained(job, where if isinstance(where, Machine) else ONE_PROCESS, store)
+        watch.row_done()
+    return trained
 
 
 def verl_preview(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from atrl_bench.report.table_model import Column, Table, TableCell
 from atrl_bench.report.table_run import read_table
 from atrl_bench.results.store import Cell, Run, Store
 from atrl_bench.training.describe import differences
-from atrl_bench.training.recipe import load_recipe
 
 NOT_PRINTED = "the paper prints no such number"
 CORRECTION = "Benjamini–Hochberg over all differences of the table"
@@ -171,7 +170,7 @@ def _row_settings(row: RowDefinition, plan: Plan) -> dict[str, Any]:
     if not row.recipe:
         return {"recipe": "none: the base model, untrained", "base": base}
     fields = plan.definition.recipe_fields(row)
-    differs = differences(load_recipe(row.recipe, **fields), plan.profile)
+    differs = differences(plan.definition.recipe_of(row), plan.profile)
     official = {"unlike the official settings": "; ".join(each.text for each in differs)} if differs else {}
     return {"recipe": row.recipe, "base": base, **fields, **official}
 

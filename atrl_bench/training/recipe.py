@@ -401,13 +401,17 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
     if sizes := {name: overrides.pop(name) for name in [*overrides] if name in of_sizes}:
         overrides["overrides"] = _laid_over(fields.get("overrides", {}) | overrides.get("overrides", {}), sizes)
     if unknown := sorted(set(overrides) - set(kind.model_fields)):
-        known = [*kind.model_fields, *TrainingSizes.model_fields, *SHORT]
         next_step = f"atrl-bench train {name_or_path} --dry-run shows all"
-        raise UnknownNameError("recipe field", unknown[0], known, next_step=next_step)
+        raise UnknownNameError("recipe field", unknown[0], known_fields(kind), next_step=next_step)
     try:
         return kind.model_validate({**fields, **overrides})
     except ValidationError as error:
         raise _explain(error, files, overrides) from None
+
+
+def known_fields(kind: type[Recipe]) -> list[str]:
+    """What may be set of such a recipe."""
+    return [*kind.model_fields, *TrainingSizes.model_fields, *SHORT]
 
 
 def _laid_over(below: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:

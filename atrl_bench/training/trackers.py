@@ -48,7 +48,7 @@ def run_name(recipe: Recipe, seed: int, key: str) -> str:
     """How trackers call a run: by what is trained, its seed and its key."""
     credit = getattr(recipe, "credit", None)
     trained = recipe.name if credit is None or credit.rule == "uniform" else f"{recipe.name}+{credit.rule}"
-    # It is part of a path, and points of a sweep have colons in their names.
+    # It is part of a path, and a recipe of one's own may be called anything.
     return re.sub(r"[^\w.,=+-]", "_", f"{trained}-seed{seed}-{key}")
 
 

@@ -128,7 +128,7 @@ def test_status_of_a_folder_without_a_store_says_how_to_make_one(tmp_path):
 
 def test_list_as_json_names_everything_that_can_be_run():
     known = json.loads(atrl_bench("list", "--json").stdout)
-    assert set(known) == {"tables", "ablations", "figures", "recipes", "sweeps", "tasks", "rules", "profiles", "papers"}
+    assert set(known) == {"tables", "ablations", "figures", "recipes", "tasks", "rules", "profiles", "papers"}
     assert "main_7b" in known["tables"]
     assert "hard_truncation" in known["ablations"]
     assert {"grpo", "dapo", "gspo", "sapo", "ft_rl"} <= set(known["recipes"])

@@ -97,7 +97,6 @@ def test_programs_get_no_price_between_their_json(atrl_bench, started):
         ("run-table", "main_7b"),
         ("run-table", "all"),
         ("ablate", "hard_truncation"),
-        ("sweep", "kl"),
         ("evaluate", "Qwen/Qwen2.5-VL-7B-Instruct", "--tasks", "mathvista_testmini"),
     ],
 )

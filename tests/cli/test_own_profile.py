@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from atrl_bench.cli import VERBS, app
-from atrl_bench.experiments.sweep import list_sweeps
 from atrl_bench.profiles import load_profile
 
 WARMER = "base: paper\nname: warmer\nevaluation:\n  temperature: 0.7\n"
@@ -24,7 +23,6 @@ COMMANDS = {
     "explain": ("main_7b", "grpo", "geoqa_test"),
     "judge": (),
     "train": ("grpo", "--dry-run"),
-    "sweep": (list_sweeps()[0], "--dry-run"),
     "signal": ("--dry-run",),
     "evaluate": ("mini", "--tasks", "geoqa_test", "--dry-run"),
     "doctor": (),

@@ -89,10 +89,9 @@ def test_what_fails_is_told_what_dies_is_begun_three_times_and_others_go_on(node
     assert said == "x"
 
 
-def test_a_sweep_and_an_evaluation_by_ray_client_end_as_they_do_on_this_machine(nodes, client_port, alone, tmp_path):
-    (tmp_path / "mine.yaml").write_text("{name: mine, title: t, base: grpo, points: grid, vary: {kl_coef: [0.02]}}")
+def test_a_training_and_an_evaluation_by_ray_client_end_as_they_do_on_this_machine(nodes, client_port, alone, tmp_path):
     verbs = {
-        "sweep": ["sweep", tmp_path / "mine.yaml", "--on", "ray"],
+        "train": ["train", "grpo", "--on", "ray"],
         "evaluate": ["evaluate", "mini", "--tasks", "geoqa_test", "--on", f"ray://127.0.0.1:{client_port}"],
     }
     commands = {
@@ -107,7 +106,7 @@ def test_a_sweep_and_an_evaluation_by_ray_client_end_as_they_do_on_this_machine(
     assert [process.returncode for process in begun.values()] == [0, 0], outputs
     ours = {name: records(tmp_path / name / "store.sqlite") for name in verbs}
     theirs = records(alone / "store.sqlite")
-    for name, table, count in [("sweep", "runs", 1), ("evaluate", "responses", 48), ("evaluate", "grades", 48)]:
+    for name, table, count in [("train", "runs", 1), ("evaluate", "responses", 48), ("evaluate", "grades", 48)]:
         of_table = {key: row for key, row in ours[name].items() if key.startswith(table)}
         assert len(of_table) == count
         assert of_table.items() <= theirs.items()

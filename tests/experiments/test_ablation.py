@@ -13,7 +13,6 @@ from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
 from atrl_bench.results.store import Store
-from atrl_bench.training.recipe import load_recipe
 
 SMOKE = load_profile("smoke")
 
@@ -57,7 +56,7 @@ def test_several_settings_make_every_combination_and_the_papers_default_is_one_o
 def test_a_point_is_trained_with_its_settings_and_with_nothing_else_changed():
     definition, (point,) = with_points(load_table("neighbourhood_expansion"), ["R=2"])
     default = definition.row("default")
-    mine, theirs = (load_recipe(r.recipe, **definition.recipe_fields(r)).model_dump() for r in (point, default))
+    mine, theirs = (definition.recipe_of(r).model_dump() for r in (point, default))
     assert {name for name in mine if mine[name] != theirs[name]} == {"credit"}
     assert mine["credit"]["settings"] == {"num_neighbours": 2}
     assert not point.in_paper
@@ -69,6 +68,25 @@ def test_the_rule_and_the_preset_are_settings_too():
     _, (literal,) = with_points(load_table("hard_truncation"), ["preset=literal"])
     assert (literal.credit.rule, literal.credit.preset) == ("atrl", "literal")
     assert points("hard_truncation", "rule=uniform")[0] == ["GRPO (Uniform weighting)"]
+
+
+def test_fields_of_the_recipe_are_set_as_those_of_the_credit_are():
+    asked, rows = points("kl_free", "rule=uniform,atrl", "kl=0.02,0")
+    assert asked == ["rule=uniform, kl_coef=0.02", "rule=uniform, kl_coef=0", "AT-RL (β=0.02)", "AT-RL (β=0)"]
+    assert rows == ["AT-RL (β=0.02)", asked[1], asked[0], "AT-RL (β=0)"]
+    definition, (point,) = with_points(load_table("cluster_refinement"), ["learning_rate=3e-6"])
+    mine, default = (definition.recipe_of(row).sizes(SMOKE) for row in (point, definition.row("default")))
+    assert mine == default.model_copy(update={"learning_rate": 3e-6})
+    assert point.compared_with is None, "it differs in more than its credit"
+
+
+def test_the_papers_search_is_every_combination_with_its_default_and_its_sensitivity_rows_among_them():
+    grid = ["tau_cen=0.7,0.75,0.8", "alpha=0.4,0.6,0.8", "R=3,4,5", "tau_nb=0.6,0.65,0.7", "q=0.1,0.15,0.2"]
+    _, asked = with_points(load_table("cluster_refinement"), grid)
+    assert len({row.id for row in asked}) == 3**5
+    assert {row.id for row in load_table("cluster_refinement").rows if row.credit.rule == "atrl"} <= {
+        row.id for row in asked
+    }
 
 
 def test_a_point_is_compared_with_what_the_paper_compares_its_neighbours_with():
@@ -93,6 +111,8 @@ def test_a_point_is_compared_with_what_the_paper_compares_its_neighbours_with():
         ("R=many", InvalidFileError, r"(?s)num_neighbours=many.*finite number"),
         ("R=2.5", InvalidFileError, "whole number"),
         ("preset=mine", InvalidFileError, "preset=mine"),
+        ("kl_cof=0", UnknownNameError, "Did you mean kl_coef"),
+        ("kl=-1", InvalidFileError, "kl_coef=-1"),
         ("alpha", InvalidFileError, "not field=value"),
         ("alpha=", InvalidFileError, "not field=value"),
         ("alpha=[1", InvalidFileError, r"outlier_scale=\[1"),

@@ -18,7 +18,6 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.resources import folder
 from atrl_bench.results.statistics.metrics import parse_metric
 from atrl_bench.settings import read_settings
-from atrl_bench.training.recipe import load_recipe
 
 SMALL = """\
 title: t
@@ -84,7 +83,7 @@ def test_every_row_that_can_be_trained_names_a_recipe_that_takes_its_settings(na
     table = load_table(name)
     for row in table.rows:
         if row.recipe:
-            recipe = load_recipe(row.recipe, **table.recipe_fields(row))
+            recipe = table.recipe_of(row)
             if recipe.method == "rollouts":
                 assert (recipe.credit.rule, recipe.schedule) == (row.credit.rule, row.schedule or table.schedule)
             assert recipe.data == (row.data or table.data)
@@ -117,7 +116,7 @@ def test_a_row_compared_with_another_differs_from_it_in_its_credit_alone(name, c
     assert len(compared) == count
     for row, name_of_other in [*compared, *((table.row(mine), theirs) for mine, theirs in table.pairs)]:
         other = table.row(name_of_other)
-        mine, theirs = (load_recipe(r.recipe, **table.recipe_fields(r)).model_dump() for r in (row, other))
+        mine, theirs = (table.recipe_of(r).model_dump() for r in (row, other))
         assert {name for name in mine if mine[name] != theirs[name]} == {"credit"}
         assert table.model_of(row) == table.model_of(other)
 

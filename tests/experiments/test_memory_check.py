@@ -18,7 +18,7 @@ from atrl_bench.experiments.memory_check import (
     misfits,
     require_fit,
     require_plan_fits,
-    require_trainings_fit,
+    require_training_fits,
     this_machine,
 )
 from atrl_bench.experiments.plan import plan_table
@@ -135,17 +135,17 @@ def test_a_table_is_refused_with_the_rows_that_would_fit(tmp_path, four_gpus):
 
 def test_the_gpus_that_the_command_leaves_count_and_not_all_of_the_machine(tmp_path, four_gpus):
     run_dir, two = RunDir.at(tmp_path, PAPER), Machine(tuple("31"), is_chosen=True)
-    require_trainings_fit([load_recipe("dapo")], run_dir, four_gpus, seed=0)
+    require_training_fits(load_recipe("dapo"), run_dir, four_gpus, seed=0)
     with pytest.raises(MachineTooSmallError, match="It needs 4 GPUs, 65 GB of each; 2 can be used here") as caught:
-        require_trainings_fit([load_recipe("dapo")], run_dir, two, seed=0)
+        require_training_fits(load_recipe("dapo"), run_dir, two, seed=0)
     assert "Fits here: atrl-bench train dapo --set finetuning=lora, on 1 of 2 GPUs." in str(caught.value)
 
 
 def test_a_training_that_no_node_of_a_cluster_holds_is_refused_with_what_the_largest_has(tmp_path, four_gpus):
     cluster = Cluster(gpus_per_node=2, memory_gb=2000.0)
-    require_trainings_fit([load_recipe("dapo", finetuning="lora")], RunDir.at(tmp_path, PAPER), cluster, seed=0)
+    require_training_fits(load_recipe("dapo", finetuning="lora"), RunDir.at(tmp_path, PAPER), cluster, seed=0)
     with pytest.raises(MachineTooSmallError) as caught:
-        require_trainings_fit([load_recipe("grpo")], RunDir.at(tmp_path, PAPER), cluster, seed=0)
+        require_training_fits(load_recipe("grpo"), RunDir.at(tmp_path, PAPER), cluster, seed=0)
     assert "Training grpo on Qwen/Qwen2.5-VL-7B-Instruct does not fit on the cluster's largest node." in str(
         caught.value
     )
@@ -187,9 +187,9 @@ def test_a_resumed_run_may_use_the_disk_that_its_own_checkpoints_fill(tmp_path, 
     run_dir = RunDir.at(tmp_path, PAPER)
     monkeypatch.setattr(memory_check, "this_machine", lambda *_: Capacity((80.0,) * 8, host_gb=1000, disk_gb=232.119))
     with pytest.raises(MachineTooSmallError, match="Checkpoints"):
-        require_trainings_fit([load_recipe("grpo")], run_dir, four_gpus, seed=0)
+        require_training_fits(load_recipe("grpo"), run_dir, four_gpus, seed=0)
     monkeypatch.setattr(memory_check, "planned_key", lambda *_: "run")
     (run_dir.checkpoints / "run").mkdir(parents=True)
     with (run_dir.checkpoints / "run" / "optimizer").open("wb") as file:
         file.truncate(2_000_000)  # 2 MB of the 232.12 GB
-    require_trainings_fit([load_recipe("grpo")], run_dir, four_gpus, seed=0)
+    require_training_fits(load_recipe("grpo"), run_dir, four_gpus, seed=0)

@@ -26,8 +26,8 @@ from atrl_bench.engines.devices import ONE_PROCESS
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments import run_dir as run_dir_module
-from atrl_bench.experiments.memory_check import require_trainings_fit
-from atrl_bench.experiments.price import price_of_trainings
+from atrl_bench.experiments.memory_check import require_training_fits
+from atrl_bench.experiments.price import price_of_training
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.video import Video
 from atrl_bench.printable import Rows
@@ -423,7 +423,7 @@ def test_a_run_folder_remembers_who_samples_for_its_tables(tmp_path):
 def test_a_plan_says_that_vllm_samples(tmp_path):
     def lines(option):
         run_dir = RunDir.at(tmp_path, load_profile("smoke").sampled_by(option))
-        estimate = price_of_trainings("grpo", [load_recipe("grpo")], run_dir, 0)
+        estimate = price_of_training("grpo", load_recipe("grpo"), run_dir, 0)
         return [line for block in estimate.blocks() if isinstance(block, Rows) for line in block.rows]
 
     assert ("rollouts: by vLLM",) in lines("vllm")
@@ -434,8 +434,8 @@ def test_a_training_without_its_engine_is_refused_before_anything_is_loaded(tmp_
     monkeypatch.setattr(rollout_engine, "installed_vllm", lambda: None)
     run_dir = RunDir.at(tmp_path, load_profile("smoke").sampled_by("vllm"))
     with pytest.raises(MissingDataError, match="not installed"):
-        require_trainings_fit([load_recipe("grpo")], run_dir, ONE_PROCESS, 0)
-    require_trainings_fit([load_recipe("sft_steps")], run_dir, ONE_PROCESS, 0)  # it has no rollouts
+        require_training_fits(load_recipe("grpo"), run_dir, ONE_PROCESS, 0)
+    require_training_fits(load_recipe("sft_steps"), run_dir, ONE_PROCESS, 0)  # it has no rollouts
 
 
 def test_where_it_is_installed_it_samples_for_a_model_that_needs_gpus_in_a_folder_that_is_not_begun(

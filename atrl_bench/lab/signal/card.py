@@ -15,7 +15,7 @@ from atrl_bench.credit.rules import ORACLES
 from atrl_bench.digests import plain, spec_key
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.evaluate_command import known_reliance
-from atrl_bench.experiments.price import price_of_trainings
+from atrl_bench.experiments.price import price_of_training
 from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.page import CELLS, rule_cell
@@ -155,7 +155,7 @@ def _table(stem: str, card: Card, run_dir: RunDir, request: SignalRequest) -> Ta
     rows = tuple(
         (one.rule, tuple(rule_cell(one, name, neutral) for name, (_, neutral) in SHOWN.items())) for one in rules
     )
-    hours = price_of_trainings(request.recipe, [request.measured_recipe], run_dir, request.seed).hours
+    hours = price_of_training(request.recipe, request.measured_recipe, run_dir, request.seed).hours
     return Table(
         id=stem,
         title=f"What credit would do for {signal.model}",
