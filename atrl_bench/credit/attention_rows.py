@@ -15,6 +15,7 @@ from torch import BoolTensor, Tensor
 
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.connectivity import bias_curve, connectivity
+from atrl_bench.credit.equal_rows import first_equal
 
 # So many numbers stay in the cache of a core while they are worked on.
 _CACHED = 2**18
@@ -74,7 +75,9 @@ class AttentionRows:
 
     def connectivity(self, config: CreditConfig) -> Tensor:
         """Returns C_i of each token."""
-        return connectivity(self.rows_TS, self.visual_S, bias_curve(self.num_columns, config))
+        density_T = connectivity(self.rows_TS, self.visual_S, bias_curve(self.num_columns, config))
+        first_T = first_equal(density_T, self.rows_TS, self.visual_S)
+        return density_T if first_T is None else density_T[first_T]
 
     def looks_at_the_image(self) -> bool:
         """Returns whether any token did; the first usually tells."""

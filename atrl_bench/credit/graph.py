@@ -23,6 +23,7 @@ from torch import Tensor
 from atrl_bench.credit.attention_rows import AttentionRows
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.connectivity import bias_curve
+from atrl_bench.credit.equal_rows import first_equal
 from atrl_bench.credit.footprint import footprint_columns
 from atrl_bench.credit.neighbours import most_similar, random_signs
 from atrl_bench.credit.sketch import RowSketch
@@ -145,7 +146,12 @@ class ScaledRows:
     def cosine_matrix(self) -> Tensor:
         """Returns the cosine of every two rows."""
         unit_TS = self.raw_TS * self.scale_S / self.norm_T[:, None]
-        return unit_TS @ unit_TS.T
+        cosine_TT = unit_TS @ unit_TS.T
+        first_T = first_equal(self.norm_T, self.raw_TS, self.scale_S)
+        if first_T is None:
+            return cosine_TT
+        # Symmetric only up to rounding, and of two equal rows one may stand before a third, the other behind.
+        return (cosine_TT.triu() + cosine_TT.triu(1).T)[first_T][:, first_T]
 
     def cosines(self, tail_E: Tensor, head_E: Tensor) -> Tensor:
         """Returns the cosine of row tail_e with row head_e for each pair e, given by ascending tails."""
