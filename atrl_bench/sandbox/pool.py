@@ -15,8 +15,9 @@ import os
 import resource
 import select
 import signal
+from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import BrokenExecutor, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -92,16 +93,15 @@ class WorkerPool:
     def call_each(self, calls: Sequence[Call]) -> list[Any]:
         """What each call gives, in their order, or a `Failure` in its place."""
         results: list[Any] = [None] * len(calls)
-        due = list(range(len(calls)))
-        for _ in range(NUM_ATTEMPTS):
+        due, deaths = list(range(len(calls))), Counter[int]()
+        for _ in range(2 * NUM_ATTEMPTS):  # workers that die before they are called count against no call
             for index, result in zip(due, self._call([calls[index] for index in due]), strict=True):
                 results[index] = result
-            due = [index for index in due if isinstance(results[index], _Death)]
+                deaths[index] += isinstance(result, _Death) and result.exit_code is not None
+            due = [index for index in due if isinstance(results[index], _Death) and deaths[index] < NUM_ATTEMPTS]
             if not due:
                 break
-        for index in due:
-            results[index] = results[index].failure(self.work)
-        return results
+        return [result.failure(self.work) if isinstance(result, _Death) else result for result in results]
 
     def _call(self, calls: Sequence[Call]) -> list[Any]:
         if not calls:
@@ -113,14 +113,17 @@ class WorkerPool:
         except RuntimeError as error:  # its only worker was killed while it had nothing to do
             self.close()
             return [_Death(None, error)] * len(calls)
-        results = [self._result(future) for future in futures]
+        results = [self._result(pool, future) for future in futures]
         if any(isinstance(result, _Death) and result.exit_code is None for result in results):
             self.close()
         return results
 
-    def _result(self, future: Future[Any]) -> Any:
+    def _result(self, pool: ProcessPool, future: Future[Any]) -> Any:
         from pebble import ProcessExpired
 
+        while not wait([future], timeout=1).done:
+            if not pool.active:  # pebble forgets what it was given while its last worker died
+                return _Death(None, BrokenExecutor("The workers have died."))
         try:
             return future.result()
         except FutureTimeoutError:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pebble import ProcessFuture, ProcessPool
 from pebble.pool.process import WORKERS_NAME
 from worker_functions import decode_at_last, die_until
 
@@ -36,6 +37,21 @@ def test_a_grader_that_is_killed_between_two_answers_is_replaced(is_noticed) -> 
         while is_noticed and pool._workers.active:
             worker.join(0.05)
         assert pool.grade_many([ANSWER])[0].state == "correct"
+
+
+def test_a_call_that_the_pool_forgets_while_its_last_worker_dies_is_made_again(monkeypatch) -> None:
+    class Forgotten(ProcessFuture):
+        def result(self, timeout=None):
+            pytest.fail("it would be waited for without end")
+
+    def schedule(pool, *_, **options):
+        monkeypatch.undo()
+        pool.stop()
+        return Forgotten()
+
+    monkeypatch.setattr(ProcessPool, "schedule", schedule)
+    with WorkerPool() as pool:
+        assert pool.call_each([(abs, (-5,))]) == [5]
 
 
 def test_there_are_as_many_graders_as_answers_that_come_together_up_to_the_number_of_cores() -> None:
