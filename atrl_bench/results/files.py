@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from glob import escape
 from pathlib import Path
 from typing import BinaryIO
@@ -41,6 +41,17 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def flush(folder: Path) -> None:
+    """Wait until the disk has all that is below a folder, whoever wrote it, and the names of it."""
+    for path in (*folder.rglob("*"), folder):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            with suppress(OSError) if path.is_dir() else nullcontext():  # which some disks cannot
+                os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_texts(out: Path, texts: Mapping[str, str]) -> list[Path]:

@@ -22,6 +22,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
+from atrl_bench.results.files import flush
 from atrl_bench.training.sharding import shards_models
 
 PREFIX = "checkpoint-"
@@ -105,6 +106,7 @@ class Checkpoints:
         launched().meet(f"writing the checkpoint of step {step}", PATIENCE_IN_TRAINING)
         if launched().is_main:
             older = list(self.folder.glob(f"{PREFIX}*"))
+            flush(self.folder / "unfinished")
             os.replace(self.folder / "unfinished", self.folder / f"{PREFIX}{step}")
             for path in older:
                 shutil.rmtree(path, ignore_errors=True)

@@ -225,6 +225,7 @@ def _finished(folder: Path) -> TrainingResult | None:
     if not done.is_file():
         return None
     find_model(folder)  # refuses files that have changed
+    shutil.rmtree(folder / "resume", ignore_errors=True)  # where a killed process has left it
     content = json.loads(done.read_text(encoding="utf-8"))
     return TrainingResult(folder, content["digest"], content["seconds"], content["summary"])
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformers.core_model_loading import revert_weight_conversion
 
 from atrl_bench.engines.processes import launched
+from atrl_bench.results.files import flush
 from atrl_bench.training.sharding import gathered, shards_models
 from atrl_bench.training.shared_prompts import unwrapped
 
@@ -45,6 +46,7 @@ def save_model(trainer: Trainer, folder: Path) -> None:
         _forget_batches(trainer.processor)
         trainer.processor.save_pretrained(temporary)
         _forget_loading(temporary / "tokenizer_config.json")
+        flush(temporary)
         for path in sorted(temporary.iterdir()):
             if path.is_dir():
                 shutil.rmtree(folder / path.name, ignore_errors=True)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ def launch(tmp_path, base_folder, data_dir, profile):
         environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "TOLD": str(told)}
         out.mkdir(exist_ok=True)
         command = [*launcher, program, *arguments, *folders]
-        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=1800)
         assert done.returncode == 0, done.stderr
         return [json.loads((out / f"process-{rank}.json").read_text()) for rank in range(count)]
 
@@ -120,6 +121,50 @@ def test_a_run_goes_on_with_another_number_of_processes_and_to_the_same_bytes_wi
     assert {report["code"] for report in launch("shared", out=tmp_path / "three", stop_after=3, **recipe)} == {75}
     [last] = launch("shared", out=tmp_path / "three", count=1, **recipe)
     assert distance(last["checkpoint"], whole[0]["checkpoint"]) < 0.5 * distance(last["checkpoint"], whole[0]["base"])
+
+
+# A function at whose n-th call, in one of the processes, it is killed, and the steps that are saved then.
+MOMENTS = {
+    "sampling": ("atrl_bench.training.loop.sample_groups", 1, 1, []),
+    "scoring": ("atrl_bench.training.passes.Passes.score", 2, 0, []),
+    "backward": ("atrl_bench.training.trainer.Trainer.backward", 2, 1, []),
+    "step": ("torch.optim.AdamW.step", 2, 0, []),
+    "writing a checkpoint": ("torch.distributed.checkpoint.FileSystemWriter.write_data", 1, 1, []),
+    "dropping the one before": ("shutil.rmtree", 3, 0, [2, 4]),  # the first two clear the way for either checkpoint
+    "writing the model": ("atrl_bench.training.saving.save_file", 2, 0, [2, 4]),
+    "moving its files": ("os.replace", 3, 0, [2, 4]),
+    "the record that it is done": ("atrl_bench.training.run._write_done", 1, 0, [2, 4]),
+    "dropping what resuming needs": ("shutil.rmtree", 2, 0, [2, 4]),  # the first clears the way for the model
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("everyone", [False, True], ids=["one process", "both at once"])
+def test_a_shared_training_killed_in_each_phase_goes_on_to_the_same_bytes(
+    base_folder, data_dir, profile, tmp_path, everyone
+):
+    moments = {
+        phase: {"place": place, "number": number, "process": process, "everyone": everyone}
+        for phase, (place, number, process, _) in MOMENTS.items()
+    }
+    recipe = json.dumps({"name": "grpo", "data": "geometry3k", "credit": "atrl", "finetuning": "full"})
+    program = Path(__file__).with_name("killed_together.py")
+    arguments = [recipe, base_folder, data_dir, tmp_path, profile.model_dump_json(), json.dumps(moments)]
+    done = subprocess.run([sys.executable, program, *arguments], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["whole"] == report["last"] == [0, 0], done.stderr
+    assert all(-signal.SIGKILL in codes for codes in report["codes"].values()), report["codes"]
+    assert report["steps"] == {phase: steps for phase, (*_, steps) in MOMENTS.items()}
+    assert left_of(tmp_path / "killed") == left_of(tmp_path / "whole")
+
+
+def left_of(out):
+    """What a training has left: the digest of its model, its files, and the losses that it wrote down."""
+    [folder] = out.iterdir()
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    losses = [line["loss"] for line in read_metrics(folder / "metrics.jsonl")]
+    return json.loads((folder / "done.json").read_text())["digest"], files, losses
 
 
 def distance(one, other):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from unittest.mock import patch
 
+import needs
 import pytest
 from safetensors.torch import load_file
 
@@ -48,6 +51,26 @@ def test_a_run_killed_while_its_checkpoint_is_moved_into_place_is_finished_by_th
         with pytest.raises(InterruptedError):
             run(tmp_path / "killed")
     assert run(tmp_path / "killed").digest == whole.digest
+
+
+@needs.linux
+def test_all_of_a_checkpoint_is_on_the_disk_before_it_has_its_name(run, tmp_path, monkeypatch):
+    flushed, named, fsync, replace = set(), [], os.fsync, os.replace
+
+    def noted(handle):
+        flushed.add(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    def name(source, target):
+        if tmp_path in Path(target).parents:
+            named.append(Path(target).name)
+            assert {str(path) for path in (Path(source), *Path(source).rglob("*"))} <= flushed
+        replace(source, target)
+
+    monkeypatch.setattr("os.fsync", noted)
+    monkeypatch.setattr("os.replace", name)
+    run(tmp_path)
+    assert {"checkpoint-2", "checkpoint-4", "model.safetensors", "done.json"} <= set(named)
 
 
 @contextmanager
