@@ -181,14 +181,17 @@ def _count(path: Path) -> str:
     """How many bytes the rows of a file have; more than it may have are not counted further."""
     if path.suffix in TEXT_SUFFIXES:
         return str(_text_table(path).nbytes)
-    file, num_bytes = _footer(path), 0
+    import pyarrow
+
+    file, num_bytes, before = _footer(path), 0, pyarrow.total_allocated_bytes()
     if ROW_BYTES * file.metadata.num_rows > most_bytes(path):  # it says so itself
         return str(ROW_BYTES * file.metadata.num_rows)
     for group in range(file.num_row_groups):
         for batch in file.iter_batches(STREAM_ROWS, row_groups=[group], use_threads=False):
             num_bytes += ROW_BYTES * batch.num_rows + sum(_plain(column).nbytes for column in batch.columns)
-            if num_bytes > most_bytes(path):
-                return str(num_bytes)
+            held = pyarrow.total_allocated_bytes() - before  # also values of dictionaries that no row has
+            if max(num_bytes, held) > most_bytes(path):
+                return str(max(num_bytes, held))
     return str(num_bytes)
 
 

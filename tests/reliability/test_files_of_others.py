@@ -232,6 +232,15 @@ def test_one_value_larger_than_the_memory_of_who_counts_is_refused(tmp_path) -> 
         tables.read_parquet(path)
 
 
+def test_values_that_no_row_has_are_counted_too(tmp_path) -> None:
+    value = pa.DictionaryArray.from_arrays(pa.array(np.zeros(9, "int32")), pa.array(["a", "x" * (30 << 20)]))
+    table = pa.table({f"column {number}": value for number in range(12)})
+    pq.write_table(table, tmp_path / "test.parquet", compression="zstd", store_schema=False)
+    assert (tmp_path / "test.parquet").stat().st_size < 20_000
+    with pytest.raises(InvalidFileError, match="far more than the file"):
+        tables.read_parquet(tmp_path / "test.parquet")
+
+
 def test_rows_of_nothing_without_end_are_refused(tmp_path) -> None:
     pq.write_table(pa.table({"a": pa.nulls(6_000_000)}), tmp_path / "test.parquet")
     with pytest.raises(InvalidFileError, match="far more than the file"):

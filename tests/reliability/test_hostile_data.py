@@ -221,7 +221,8 @@ print(most_held() - before)
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
 @pytest.mark.parametrize(
-    ("kind", "bytes_a_pixel", "most_pixels"), [("png", 10, Image.MAX_IMAGE_PIXELS), ("webp", 18, MAX_WEBP_PIXELS)]
+    ("kind", "bytes_a_pixel", "most_pixels"),
+    [("png", 10, Image.MAX_IMAGE_PIXELS), ("gif", 10, Image.MAX_IMAGE_PIXELS), ("webp", 18, MAX_WEBP_PIXELS)],
 )
 def test_a_picture_takes_so_many_bytes_a_pixel_and_so_less_than_a_gigabyte(
     tmp_path, mode, kind, bytes_a_pixel, most_pixels
