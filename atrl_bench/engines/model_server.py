@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.errors import EndpointError, MissingDataError
@@ -90,6 +92,8 @@ class ModelServer:
 
     def _answers(self) -> bool:
         host, _, port = self.base_url.removeprefix("http://").removesuffix("/v1").rpartition(":")
+        if not self._listens_at(int(port)):
+            return False
         connection = http.client.HTTPConnection(host, int(port), timeout=5)
         try:
             connection.request("GET", "/health")
@@ -98,6 +102,14 @@ class ModelServer:
             return False
         finally:
             connection.close()
+
+    def _listens_at(self, port: int) -> bool:
+        """Whether it is this server that does: on a shared machine somebody else may have taken the port meanwhile."""
+        with suppress(psutil.Error):
+            guard = psutil.Process(self.process.pid)
+            sockets = (one for process in guard.children(recursive=True) for one in process.net_connections("tcp"))
+            return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
+        return False
 
 
 @contextmanager

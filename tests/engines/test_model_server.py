@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from http_servers import QuickServer
 
 from atrl_bench.engines.devices import Devices
 from atrl_bench.engines.model_server import HOST, Vllm, find_vllm, running_vllm, serve_command
@@ -126,6 +127,15 @@ def test_a_port_at_which_somebody_else_would_answer_is_refused(vllm, tmp_path):
         starting = running_vllm(vllm, tmp_path / "model", "m", [], devices=Devices(), log=tmp_path / "log", port=port)
         with pytest.raises(EndpointError, match=f"Port {port} cannot be listened at"), starting:
             pass
+
+
+def test_who_took_the_port_after_it_was_found_free_is_not_taken_for_the_server(vllm, tmp_path, monkeypatch):
+    with QuickServer() as stranger:
+        stranger.expect_request("/health").respond_with_data("")
+        monkeypatch.setattr("atrl_bench.engines.model_server._free_port", lambda _: stranger.port)
+        starting = running_vllm(vllm, tmp_path / "model", "m", [], devices=Devices(), log=tmp_path / "log")
+        with starting as server, pytest.raises(EndpointError, match=r"died(.|\n)*Address already in use"):
+            server.wait_until_healthy(60)
 
 
 def test_a_server_dies_with_whoever_started_it_even_by_a_kill(vllm, tmp_path):
