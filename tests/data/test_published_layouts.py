@@ -121,22 +121,6 @@ def test_half_of_a_local_copy_is_not_taken_for_the_benchmark(mini_world, tmp_pat
     assert "validation-00000-of-00002.parquet" in caught.value.why
 
 
-def test_an_image_that_is_a_file_is_shown_from_the_dataset_s_folder_and_from_nowhere_else(mini_world, tmp_path) -> None:
-    task = find_task("geoqa_test")
-    rows = pyarrow.parquet.read_table(mini_world / "geoqa" / "test-00000-of-00001.parquet").to_pylist()[:3]
-    (tmp_path / "geoqa" / "images").mkdir(parents=True)
-    for path in (tmp_path / "geoqa" / "images" / "0.png", tmp_path / "secret.png"):
-        path.write_bytes(rows[0]["image"]["bytes"])
-    for row, path in zip(rows, ("images/0.png", "../secret.png", str(tmp_path / "secret.png")), strict=True):
-        row["image"] = {"bytes": None, "path": path}
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "geoqa" / "test.parquet")
-    loaded = load_rows(task, tmp_path)
-    assert task.code.images(loaded[0])[0].size > (0, 0)
-    for index in (1, 2):
-        with pytest.raises(FileNotFoundError, match="outside this folder: "):
-            task.code.images(loaded[index])
-
-
 def test_of_the_two_repositories_of_mmvu_the_one_that_is_missing_is_named(mini_world, tmp_path) -> None:
     task = find_task("mmvu_val")
     rows_alone = hub_layouts.local_dir(mini_world, "mmvu", tmp_path / "rows", ["lmms-eval/MMVU"])

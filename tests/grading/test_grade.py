@@ -8,10 +8,9 @@ import time
 
 import needs
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.grading.comparison import PendingCheck
 from atrl_bench.grading.grade import GradingPool, grade, grade_fast
 from atrl_bench.results.records import Gold, Verdict
 
@@ -385,57 +384,6 @@ def test_sympy_is_stopped_when_it_computes_too_long_and_the_next_answer_is_grade
     hanging, after = pool.grade_many(answers)
     assert hanging.state == "timed out", hanging
     assert after.state == "correct", after
-
-
-HOSTILE = [
-    r"\boxed{__import__('os').system('touch /tmp/owned')}",
-    r"\boxed{().__class__.__bases__[0].__subclasses__()}",
-    r"\boxed{{0.__class__}}",
-    r"\boxed{%s%n%d}",
-    r"\boxed{<script>alert(5)</script>}",
-    r"\boxed{(10^9)!}",
-    r"\boxed{5!}",
-    r"\boxed{10^{10^{10}}}",
-    r"\boxed{2^{-10^9}}",
-    r"\boxed{\binom{10^7}{5}}",
-    r"\boxed{\sum_{k=1}^{10^9} k}",
-    r"\boxed{\sqrt{99999999999999999999999999999989}}",
-    r"\boxed{" + "9" * 1900 + "}",
-    r"\boxed{0." + "9" * 1900 + "}",
-    r"\boxed{" + "(" * 150 + "5" + ")" * 149 + "}",
-    r"\boxed{" + r"\frac{1}{" * 101 + "5" + "}" * 101 + "}",
-    r"\boxed{" + "-" * 300 + "6}",
-    r"\boxed{5\x00\u202e6}",
-    "\ud800\\boxed{\ud800}",
-    r"\boxed{nan}",
-    r"\boxed{\infty}",
-    r"\boxed{5e0x}",
-]
-
-
-def test_hostile_answers_end_in_a_state_and_never_in_correct(pool):
-    verdicts = pool.grade_many([(text, Gold("5")) for text in HOSTILE])
-    accidents = [(text[:60], v) for text, v in zip(HOSTILE, verdicts, strict=True) if v.state == "correct"]
-    assert accidents == []
-
-
-@settings(max_examples=500)
-@given(
-    st.one_of(
-        st.text(max_size=200),
-        st.text(alphabet="0123456789^{}()!\\frac√π,.-+*/=% xacm°", max_size=60),
-        st.recursive(
-            st.sampled_from(["7", "x", r"\pi"]), lambda inner: st.tuples(inner, inner).map(r"\frac{%s}{%s}".__mod__)
-        ),
-    )
-)
-@example("9^9^9^9")
-@example("{" * 1000)
-def test_the_fast_path_never_raises_nor_lingers(text):
-    start = time.process_time()
-    decided = grade_fast(f"\\boxed{{{text}}}", Gold("1234.5678"))
-    assert isinstance(decided, PendingCheck) or decided.state != "correct"
-    assert time.process_time() - start < 0.5
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(1, 10**6))

@@ -269,6 +269,7 @@ def _seconds(text: str, gold: Gold) -> float:
 def test_64000_characters_take_about_four_times_as_long_as_16000(frame):
     patterns = ["{", r"\boxed{", "(", "1,", "5 or ", "B, ", "x^", r"\frac{1}{", "$", " ", ". ", "\n", "A: ", "½"]
     patterns += ["answer is ", "<answer>", "so 5 is 6. ", "(A) opal ", "1 + 1 = ", "Question: ", "<think>", "答案"]
+    patterns += ["-", "−", " per m", "n/a ", "opal ", "x+1=", "$5 ", "3 a b c d ", "1.\n"]
     for pattern in patterns:
         for gold in GOLDS:
             short, long = (frame % (pattern * (size // len(pattern))) for size in (16_000, 64_000))

@@ -1,12 +1,10 @@
 """Answers in prose: a labelled corpus with as many traps, and no text on which reading grows faster than its length."""
 
 import json
-import time
 
 import grading_rates as rates
 import pytest
 
-from atrl_bench.grading.answer_parser import parse
 from atrl_bench.grading.comparison import PendingCheck
 from atrl_bench.grading.extraction import extract_answer
 from atrl_bench.grading.grade import grade_fast
@@ -69,30 +67,6 @@ def test_no_answer_is_read_out_of_a_refusal_an_echo_or_a_text_that_was_cut_off(r
         if row["label"] == "unparseable" and state != "unparseable" and row["source"] == "causes"
     ]
     assert read == []
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        *["-", "−", "½", " per m", "5 per m", "(", "{", " ", "A: ", "5 or ", "B, ", "n/a ", "opal ", "x+1=", "$5 "],
-        *["3 a b c d ", "1.\n"],
-    ],
-)
-@pytest.mark.parametrize("frame", [r"\boxed{%s}", "%s", "The answer is 5%s!"])
-def test_four_times_the_text_takes_about_four_times_as_long(pattern, frame):
-    for gold in (Gold("7391.27"), Gold("C", CHOICES, kind="choice")):
-        short, long = (_least_seconds(frame % (pattern * (size // len(pattern))), gold) for size in (480, 1920))
-        assert long < max(8 * short, 0.01)
-
-
-def _least_seconds(text: str, gold: Gold) -> float:
-    def seconds() -> float:
-        parse.cache_clear()
-        start = time.process_time()
-        grade_fast(text, gold)
-        return time.process_time() - start
-
-    return min(seconds() for _ in range(4))
 
 
 @pytest.mark.parametrize("answer", ["N/A", "n/a", "image_1.png", "images/fig 2.jpg"])

@@ -43,13 +43,6 @@ def cut(connection: socket.socket) -> None:
     connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"choices": [')
 
 
-def drip(connection: socket.socket) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-    for _ in range(100):
-        connection.sendall(b" ")
-        time.sleep(0.05)
-
-
 def refusal(status: int, message: str, code: str | None = None) -> tuple[int, dict[str, str], bytes]:
     return status, {}, json.dumps({"error": {"message": message, "code": code}}).encode()
 
@@ -329,13 +322,6 @@ def test_an_answer_that_was_cut_is_truncated() -> None:
     assert answer.truncated
 
 
-def test_an_answer_in_parts_is_one_text() -> None:
-    parts = [{"type": "text", "text": "5"}, {"type": "reasoning", "text": "six"}, {"type": "text", "text": " cm"}]
-    with ChatServer(completion(parts)) as server:
-        [[answer]] = EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
-    assert answer.text == "5 cm"
-
-
 @pytest.mark.parametrize(
     "failure",
     [
@@ -371,14 +357,6 @@ def test_the_wait_doubles_and_a_server_that_asks_for_time_gets_it_up_to_a_minute
             [PROMPT], [[0]], WARM
         )
     assert waits == [0.5, 1.0, 7.0, 60.0]
-
-
-def test_a_reply_that_drips_is_cut_at_the_deadline() -> None:
-    started = time.monotonic()
-    with ChatServer(drip, ANSWER) as server:
-        [[answer]] = EndpointModel(server.endpoint(seconds=0.5)).generate([PROMPT], [[0]], WARM)
-    assert answer.text
-    assert time.monotonic() - started < 4
 
 
 def test_a_client_that_is_closed_waits_for_nothing_any_more() -> None:

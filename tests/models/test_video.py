@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 import os
 import shutil
 import time
@@ -125,18 +124,6 @@ def test_a_decoder_that_hangs_is_stopped_and_replaced(tmp_path, monkeypatch) -> 
     assert failure == Failure("timed out", "no reply within 1 s")
     assert time.perf_counter() - started < 20
     assert read_video(write_film(tmp_path / "good.mp4", 8), 4).frames.shape[0] == 4
-
-
-@pytest.mark.parametrize("waiting", [True, False])
-def test_a_decoder_that_is_killed_between_two_videos_is_replaced(tmp_path, waiting) -> None:
-    video.decoders.close()
-    others = multiprocessing.active_children()
-    assert len(read_video(write_film(tmp_path / "first.mp4", 8), 4).frames) == 4
-    [worker] = (child for child in multiprocessing.active_children() if child not in others)
-    worker.kill()
-    while waiting and video.decoders._workers.active:  # noticed before the next video, or only with it
-        time.sleep(0.05)
-    assert len(read_video(write_film(tmp_path / "second.mp4", 8), 4).frames) == 4
 
 
 def test_a_worker_of_someone_else_decodes_by_itself(tmp_path, monkeypatch) -> None:

@@ -187,13 +187,21 @@ def test_what_the_model_did_not_say_is_no_answer(choice) -> None:
         ask(address, seconds=10)
 
 
+PART = {"type": "text", "text": "5"}
+
+
 @pytest.mark.parametrize(
     ("choice", "text"),
     [
         (spoken(""), ""),
         (spoken(None, "content_filter"), ""),
         (spoken(None, refusal="I cannot help with that."), "I cannot help with that."),
-        (spoken([{"type": "text", "text": "5"}, {"type": "text", "text": " cm"}]), "5 cm"),
+        (
+            spoken(
+                [{"type": "text", "text": "5"}, {"type": "reasoning", "text": "6"}, {"type": "text", "text": " cm"}]
+            ),
+            "5 cm",
+        ),
     ],
 )
 def test_what_the_model_said_is_an_answer_even_if_it_is_nothing(choice, text) -> None:

@@ -11,6 +11,7 @@ from plain_trl import SeededTRL, plain_trl
 from trainer_parts import largest_difference, logged, weights_of
 from transformers import AutoModelForImageTextToText
 from trl import GRPOConfig, GRPOTrainer
+from vlm_checkpoints import CHECKPOINTS
 
 from atrl_bench.credit import CreditConfig, connectivity_density, credit_of_weights
 from atrl_bench.credit.trl import with_credit
@@ -112,47 +113,12 @@ def look_twice(attention, config, seed):
     return credit_of_weights(connectivity_T**2, connectivity_T, config, looked=2.0)
 
 
-@pytest.fixture(scope="module")
-def llava():
-    """A random LLaVA with its processor, which tells no kinds of tokens: its images are found by their placeholders."""
-    from transformers import (
-        CLIPImageProcessor,
-        CLIPVisionConfig,
-        LlamaConfig,
-        LlavaConfig,
-        LlavaForConditionalGeneration,
-        LlavaProcessor,
-    )
-
-    from atrl_bench.mini.model import CHAT_TEMPLATE, build_tokenizer
-
-    tokenizer = build_tokenizer()
-    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in ("<|image_pad|>", "<|im_end|>", "<|endoftext|>")}
-    text = {"vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 5}
-    text |= {"num_attention_heads": 4, "eos_token_id": ids["<|im_end|>"], "pad_token_id": ids["<|endoftext|>"]}
-    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    vision |= {"image_size": 28, "patch_size": 14}
-    torch.manual_seed(0)
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(**vision), text_config=LlamaConfig(**text), image_token_id=ids["<|image_pad|>"]
-    )
-    side = {"height": 28, "width": 28}
-    processor = LlavaProcessor(
-        CLIPImageProcessor(size={"shortest_edge": 28}, crop_size=side),
-        tokenizer,
-        patch_size=14,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        chat_template=CHAT_TEMPLATE,
-        image_token="<|image_pad|>",
-    )
-    return LlavaForConditionalGeneration(config), processor
-
-
-def test_another_family_trains_with_lora_and_a_rule_of_ones_own(llava, arguments, questions):
+def test_another_family_trains_with_lora_and_a_rule_of_ones_own(arguments, questions):
+    """LLaVA, whose processor tells no kinds of tokens: its images are found by their placeholders."""
     from peft import LoraConfig
 
-    model, processor = llava
+    torch.manual_seed(0)
+    model, processor = CHECKPOINTS["llava"]()
     trainer = with_credit(GRPOTrainer, rule=look_twice)(
         model=model,
         reward_funcs=shorter_is_better,
