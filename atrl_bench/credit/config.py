@@ -92,7 +92,7 @@ class CreditConfig:
 
     # The rules it is compared with (ablation tables).
     kept_fraction: float = 0.15
-    """Share of tokens, rounded up, that hard_truncation and bottom_truncation keep."""
+    """Share of tokens, rounded up, that the rules called truncation keep."""
     entropy_fraction: float = 0.2
     """Share of tokens, rounded up, that high_entropy keeps."""
     soft_share: float = 0.5

@@ -50,6 +50,7 @@ from atrl_bench.credit.rule import (
     credits_at_once,
     highest,
     needs_of,
+    reads,
     reads_whole_rows,
 )
 from atrl_bench.errors import PluginError, UnknownNameError
@@ -323,6 +324,26 @@ def bottom_truncation(attention: AttentionRows, config: CreditConfig, seed: int)
     return _kept(-connectivity_T, config.kept_fraction, connectivity_T, config)
 
 
+def random_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
+    """Returns credit for the `kept_fraction` of tokens that a draw picks: a control of what few tokens teach."""
+    score_T = np.random.default_rng(seed).random(attention.num_tokens)
+    return _kept(score_T, config.kept_fraction, connectivity_density(attention, config), config)
+
+
+def latest_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
+    """Returns credit for the last `kept_fraction` of tokens: a control, since late tokens look at images less."""
+    score_T = np.arange(attention.num_tokens, dtype=np.float64)
+    return _kept(score_T, config.kept_fraction, connectivity_density(attention, config), config)
+
+
+@reads("entropy")
+def entropy_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
+    """Returns credit for the `kept_fraction` with the lowest entropy: a control, since certain tokens teach nothing."""
+    assert attention.entropy_T is not None
+    score_T = -attention.entropy_T.double().numpy()
+    return _kept(score_T, config.kept_fraction, connectivity_density(attention, config), config)
+
+
 @batched
 def random(attentions: Sequence[AttentionRows], config: CreditConfig, seeds: Sequence[int]) -> list[Credit]:
     """Returns the anchor-token credit dealt to the tokens in random order: the same weights in the wrong places."""
@@ -352,6 +373,9 @@ RULES: Mapping[str, CreditRule] = MappingProxyType(
             without_bias_correction,
             hard_truncation,
             bottom_truncation,
+            random_truncation,
+            latest_truncation,
+            entropy_truncation,
             random,
             reverse,
             high_entropy,

@@ -229,7 +229,8 @@ def _training_accuracy(runs: Iterable[Run]) -> dict[int, float]:
 
 # What these comparisons say together ----------------------------------------------------------------------------------
 
-ELSEWHERE = ("uniform", "random", "reverse", "bottom_truncation")  # rules whose credit is not on anchors
+# Rules whose credit is not on anchors.
+ELSEWHERE = ("uniform", "random", "reverse", "bottom_truncation", "latest_truncation", "entropy_truncation")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -83,6 +84,10 @@ def test_truncations_keep_a_share_rounded_up():
     assert token_credit(by_hand(), "hard_truncation", config).credit_T.tolist() == [2, 2, 0, 0]
     assert token_credit(by_hand(), "bottom_truncation", config).credit_T.tolist() == [0, 0, 2, 2]
     assert token_credit(by_hand(), "high_entropy", config).credit_T.tolist() == [0, 2, 2, 0]
+    assert token_credit(by_hand(), "entropy_truncation", config).credit_T.tolist() == [2, 0, 0, 2]
+    assert token_credit(by_hand(), "latest_truncation", config).credit_T.tolist() == [0, 0, 2, 2]
+    drawn = {tuple(token_credit(by_hand(), "random_truncation", config, seed).credit_T.tolist()) for seed in range(50)}
+    assert drawn == set(itertools.permutations([2.0, 2.0, 0.0, 0.0]))  # all six pairs of tokens
     as_written = config.replace(scale="as_written")
     assert token_credit(by_hand(), "hard_truncation", as_written).credit_T.tolist() == [1, 1, 0, 0]
 
