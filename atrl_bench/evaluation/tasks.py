@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from atrl_bench.data.dataset import Dataset
 from atrl_bench.data.own import SUFFIXES, resolved
@@ -30,7 +30,7 @@ from atrl_bench.evaluation.own_task import CATEGORY, functions_of
 from atrl_bench.models.prompt import Messages
 from atrl_bench.plugins import files_of
 from atrl_bench.resources import folder
-from atrl_bench.results.records import Gold, Precision, is_precision
+from atrl_bench.results.records import Gold, Precision
 from atrl_bench.settings import read_yaml
 
 if TYPE_CHECKING:
@@ -271,12 +271,14 @@ def scored(task: str, answers: ScoreArray, metric: str) -> ScoredSamples:
 def _task(path: Path, config: dict[str, Any]) -> Task:
     data = config["metadata"]
     local = config["dataset_path"] == "parquet"
-    if "precision" in data and not is_precision(data["precision"]):
+    try:
+        precision = TypeAdapter[Precision | None](Precision | None).validate_python(data.get("precision"), strict=True)
+    except ValidationError:
         raise InvalidFileError(
             f"{path}: precision is {data['precision']!r}.",
             why='It is "gold", by whose digits an answer is rounded, or a number of decimal places.',
             next_step=f"edit {path}",
-        )
+        ) from None
     return Task(
         name=config["task"].removeprefix(LMMS_EVAL_PREFIX),
         title=data["title"],
@@ -289,7 +291,8 @@ def _task(path: Path, config: dict[str, Any]) -> Task:
         publication=_publications().get(data["folder"], Publication()),
         media=data.get("media", "images"),
         needs=tuple(data.get("needs", ())),
-        **{name: data[name] for name in ("metric", "note", "response_tokens", "precision") if name in data},
+        **{name: data[name] for name in ("metric", "note", "response_tokens") if name in data},
+        precision=precision,
         yaml_path=path,
         module_path=_python_file(path, config["process_docs"]),
         config=config,

@@ -11,13 +11,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.registry import METRICS, find_metric
 from atrl_bench.printable import Block, Record, Rows, counted
-from atrl_bench.results.records import Gold, State, is_precision
+from atrl_bench.results.records import Gold, State
 
 BATCH_SIZE = 1000
+_GOLD = TypeAdapter(Gold)
 RULES = tuple(field.name for field in fields(Gold) if field.name != "answer")  # `choices`, `kind`, `tolerance`, ...
 
 
@@ -79,10 +82,10 @@ def grade_file(path: Path, *, metric: str | None = None) -> GradedFile:
 
 def _graded(path: Path, metric: str | None) -> Iterator[GradedLine]:
     with GradingPool() as pool:
-        lines = _lines(path)
+        lines = _lines(path, metric)
         while batch := list(islice(lines, BATCH_SIZE)):
-            answers = [(content["response"], _gold(path, number, content, metric)) for number, content in batch]
-            for (number, _), verdict in zip(batch, pool.grade_many(answers), strict=True):
+            answers = [(response, gold) for _, response, gold in batch]
+            for (number, *_), verdict in zip(batch, pool.grade_many(answers), strict=True):
                 yield GradedLine(number, *verdict[:4], dict(verdict.details), verdict.points)
 
 
@@ -91,75 +94,45 @@ def _short(text: str | None, width: int) -> str:
     return plain if len(plain) <= width else plain[: width - 1] + "…"
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _lines(path: Path, metric: str | None) -> Iterator[tuple[int, str, Gold]]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
-                yield number, _parsed(path, number, line)
+                yield number, *_parsed(path, number, line, metric)
 
 
-def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
+def _parsed(path: Path, number: int, line: str, metric: str | None) -> tuple[str, Gold]:
     try:
         content = json.loads(line)
-        response, gold = content["response"], content["gold"]
+        response, answer = content["response"], content["gold"]
+        rules = {name: content[name] for name in RULES if content.get(name) is not None} | (
+            {"metric": metric} if metric else {}
+        )
+        gold = _GOLD.validate_json(json.dumps({**rules, "answer": str(answer)}), strict=True)
+        complaint = next(_complaints(gold), "")
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _invalid(path, number, f"`{first['loc'][0]}` is {first['input']!r:.60}: {first['msg']}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"it has no field {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
         raise _invalid(path, number, why) from None
-    if not isinstance(response, str) or not (isinstance(gold, str) or _is_number(gold, int, float)):
-        raise _invalid(path, number, "`response` is a text, `gold` a text or a number")
-    return content
-
-
-def _gold(path: Path, number: int, line: dict[str, Any], metric: str | None) -> Gold:
-    rules = {name: line[name] for name in RULES if line.get(name) is not None}
-    if metric is not None:
-        rules["metric"] = metric
-    try:
-        gold = Gold(str(line["gold"]), **rules)
-        hash(gold)  # a list where a text belongs
-    except TypeError as error:
-        raise _invalid(path, number, str(error)) from None
-    for complaint in _complaints(gold, line):
+    if not isinstance(response, str) or not isinstance(answer, str | int | float) or isinstance(answer, bool):
+        complaint = "`response` is a text, `gold` a text or a number"
+    if complaint:
         raise _invalid(path, number, complaint)
-    return gold
+    return response, gold
 
 
-def _complaints(gold: Gold, line: dict[str, Any]) -> Iterator[str]:
-    if gold.kind not in ("auto", "choice", "number", "text", "list"):
-        yield f"`kind` {gold.kind!r} is not auto, choice, number, text or list"
+def _complaints(gold: Gold) -> Iterator[str]:
+    """What the types of its fields do not say."""
     if gold.metric != "equal" and gold.metric not in METRICS:
         yield f"`metric` {gold.metric!r} is not equal, {', '.join(METRICS)}"
-    texts = (*gold.choices, *gold.references)
-    if str in map(type, (line.get("choices"), line.get("references"))) or not all(isinstance(t, str) for t in texts):
-        yield "`choices` and `references` are lists of texts"
-    if gold.precision is not None and not is_precision(gold.precision):
-        yield f'`precision` {gold.precision!r} is neither a number of decimal places nor "gold"'
-    if not _is_number(gold.tolerance, int, float) or not 0 <= gold.tolerance < math.inf:
-        yield f"`tolerance` {gold.tolerance!r} is not a relative error such as 0.05"
-    if not _is_rules(gold.rules):
+    if gold.rules and not isinstance(json.loads(gold.rules), dict):
         yield "`rules` is the text of a JSON object"
-    if gold.metric == "mra" and not _is_float(gold.answer):
-        yield f"`mra` compares with a number, and `gold` is {gold.answer!r}"
+    if gold.metric == "mra" and not math.isfinite(float(gold.answer)):
+        yield "`mra` compares with a number"
     if gold.metric == "vqa" and not gold.references:
         yield "`vqa` compares with `references`, the annotators' answers"
-
-
-def _is_number(value: Any, *kinds: type) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)
-
-
-def _is_rules(text: Any) -> bool:
-    try:
-        return text == "" or isinstance(json.loads(text), dict)
-    except (TypeError, ValueError, RecursionError):
-        return False
-
-
-def _is_float(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def _invalid(path: Path, number: int, why: str) -> InvalidFileError:

@@ -1,20 +1,21 @@
 r"""Numbers read and computed exactly: sums of q·√r·π^k with rational q, so that 2.004 never equals 2.
 
-`\frac{2\sqrt{5}}{5}` and `2/\sqrt5` become the same number. Nothing is evaluated: a small grammar of sums, products,
-powers, roots and fractions, without variables, within limits on depth, digits and terms.
+`\frac{2\sqrt{5}}{5}` and `2/\sqrt5` become the same number. Python's grammar reads them, as a tree that is never run,
+in which each number is a name; a small arithmetic without variables, within limits on digits and terms, computes it.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from math import isqrt
 
-MAX_DEPTH = 24
+MAX_DIGITS = 80  # of a number
 MAX_BITS = 4096  # of a numerator or denominator
 MAX_EXPONENT = 64
 MAX_RADICAND = 10**12
@@ -32,155 +33,76 @@ class UnreadableError(ValueError):
 INTEGER = re.compile(r"[-+]?\d{1,40}\Z")
 DECIMAL = re.compile(r"([-+]?)(\d{0,40})\.(\d{1,40})\Z")
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z")
-_CLOSING = {"(": ")", "{": "}", "[": "]"}
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)|(?P<command>\\frac)|(?P<sign>[-+*/^(){}\[\]√π%]))"
+_NUMERIC = re.compile(r"(?:\\frac|[\d\s.,+*/^(){}\[\]√π%-])*")
+_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+")
+
+
+def _mixed(match: re.Match[str]) -> str:
+    """An integer before a proper fraction, `2\\frac{1}{3}` or "2 1/3", is a sum."""
+    whole, above, below = match.groups()
+    return f"({whole}+{above}/{below})" if int(above) < int(below) else match[0]
+
+
+_TO_PYTHON: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
+    (re.compile(pattern), python)
+    for pattern, python in (
+        (r"\\frac\s*([\dπ])", r"\\frac{\1}"),  # \frac12
+        (r"(\\frac\s*\{[^{}]*\})\s*([\dπ])", r"\1{\2}"),
+        (r"(?<![\d.,*/^√)}π])(?<![*/^√)}π]\s)(\d+)\s*\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", _mixed),
+        (r"(?<![\d.,*/^√)}π])(?<![*/^√)}π]\s)(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", _mixed),
+        (r"\}\s*\{", " , "),  # no comma of thousands
+        (r"√\s*\[\s*3\s*\]\s*(?=[({])", "cbrt"),
+        (r"\\frac\s*", "frac"),
+        (r"\{", "("),
+        (r"\}", ")"),
+        (r"(?<=[\d.%)π])\s*(?=[(√π]|frac|cbrt)", "*"),  # 2√3; 1/2√3 is (1/2)√3, left to right
+        ("√", "~"),  # a prefix
+        (r"\^", "**"),
+        ("%", "*percent"),
+    )
 )
 
 
 def parse_number(text: str) -> Surd:
     """The number that a cleaned text without unit denotes; raises `UnreadableError` for anything else."""
     if INTEGER.match(text):
-        value = int(text)
-        return {(1, 0): Fraction(value)} if value else {}
-    parser = _Parser(text)
-    number = parser.sum(0)
-    if parser.token is not None:
+        return rational(Fraction(int(text)))
+    if not _NUMERIC.fullmatch(text):
         raise UnreadableError(text)
-    return number
+    for pattern, python in _TO_PYTHON:
+        text = pattern.sub(python, text)
+    numbers: dict[str, Surd] = {"π": {(1, 1): Fraction(1)}, "percent": rational(Fraction(1, 100))}
+
+    def name(match: re.Match[str]) -> str:
+        if len(match[0]) > MAX_DIGITS:
+            raise UnreadableError("a number of many digits")
+        numbers[f"n{len(numbers)}"] = rational(Fraction(match[0].replace(",", "")))
+        return f" n{len(numbers) - 1} "
+
+    try:
+        return _computed(ast.parse(_NUMBER.sub(name, text).strip(), mode="eval").body, numbers)
+    except (SyntaxError, MemoryError, RecursionError):
+        raise UnreadableError(text) from None
 
 
-class _Parser:
-    """Recursive descent over sums, products, powers, roots and fractions of numbers, without variables."""
-
-    def __init__(self, text: str) -> None:
-        self.tokens: list[str] = []
-        position = 0
-        text = text.rstrip()
-        while position < len(text):
-            match = _TOKEN.match(text, position)
-            if match is None:
-                raise UnreadableError(text)
-            self.tokens.append(match[0].strip())
-            position = match.end()
-        self.position = 0
-
-    @property
-    def token(self) -> str | None:
-        return self.tokens[self.position] if self.position < len(self.tokens) else None
-
-    def take(self, expected: str | None = None) -> str:
-        token = self.token
-        if token is None or (expected is not None and token != expected):
-            raise UnreadableError(f"{expected or 'a number'} expected")
-        self.position += 1
-        return token
-
-    def sum(self, depth: int) -> Surd:
-        if depth > MAX_DEPTH:
-            raise UnreadableError("nested too deeply")
-        total: Surd = {}
-        while True:
-            sign = -1 if self.token in ("+", "-") and self.take() == "-" else 1
-            total = _add(total, self.product(depth), sign)
-            if self.token not in ("+", "-"):
-                return total
-
-    def product(self, depth: int) -> Surd:
-        result = self.mixed(depth)
-        while self.token in ("*", "/", "√", "π", "(", "{", "\\frac"):
-            if self.token in ("*", "/"):
-                # 1/2√3 is read as (1/2)√3, left to right.
-                combine = _multiply if self.take() == "*" else _divide
-                result = combine(result, self.power(depth))
-            else:
-                result = _multiply(result, self.power(depth))
-        return result
-
-    def mixed(self, depth: int) -> Surd:
-        r"""A power, or a mixed number: an integer before a proper fraction, `2\frac{1}{3}` or "2 1/3"."""
-        start = self.position
-        whole = self.token
-        if whole is not None and whole.isdecimal():
-            rest = self.tokens[start + 1 : start + 8]
-            if rest[:2] == ["\\frac", "{"] and rest[3:5] == ["}", "{"] and rest[6:7] == ["}"]:
-                above, below, length = rest[2], rest[5], 8
-            elif len(rest) > 1 and rest[0] == "\\frac" and len(rest[1]) == 2:  # \frac12
-                above, below, length = rest[1][0], rest[1][1], 3
-            elif len(rest) > 2 and rest[0].isdecimal() and rest[1] == "/":
-                above, below, length = rest[0], rest[2], 4
-            else:
-                return self.power(depth)
-            if above.isdecimal() and below.isdecimal() and 0 < int(above[:40]) < int(below[:40]):
-                self.position += length
-                return rational(Fraction(_integer(whole)) + Fraction(_integer(above), _integer(below)))
-        return self.power(depth)
-
-    def power(self, depth: int) -> Surd:
-        base = self.atom(depth)
-        if self.token == "^":
-            self.take()
-            exponent = self.atom(depth + 1) if self.token == "{" else self.signed_integer()
-            if self.token == "^":
-                raise UnreadableError("a tower of powers")
-            base = _power(base, exponent)
-        if self.token == "%":
-            self.take()
-            base = _multiply(base, rational(Fraction(1, 100)))
-        return base
-
-    def signed_integer(self) -> Surd:
-        sign = -1 if self.token == "-" and self.take() else 1
-        return rational(Fraction(sign * _integer(self.take())))
-
-    def atom(self, depth: int) -> Surd:
-        if depth > MAX_DEPTH:
-            raise UnreadableError("nested too deeply")
-        token = self.take()
-        if token in _CLOSING:
-            inner = self.sum(depth + 1)
-            self.take(_CLOSING[token])
-            return inner
-        if token == "π":
-            return {(1, 1): Fraction(1)}
-        if token == "√":
-            return self.root(depth)
-        if token == "\\frac":
-            above = self.argument(depth)
-            return _divide(above, self.argument(depth))
-        if token[0].isdecimal() or token[0] == ".":
-            return rational(_decimal(token))
-        raise UnreadableError(token)
-
-    def root(self, depth: int) -> Surd:
-        degree = 2
-        if self.token == "[":
-            self.take()
-            degree = _integer(self.take())
-            self.take("]")
-        return _root(self.argument(depth, whole=True), degree)
-
-    def argument(self, depth: int, whole: bool = False) -> Surd:
-        r"""What a command applies to: a group, or without braces one digit as in `\frac12` (for √ the whole number)."""
-        if (token := self.token or "").isdecimal() and len(token) > 1 and not whole:
-            self.tokens[self.position : self.position + 1] = list(token[:40])
-        return self.atom(depth + 1)
+def _computed(node: ast.expr, numbers: Mapping[str, Surd]) -> Surd:
+    match node:
+        case ast.Name(name) if name in numbers:
+            return numbers[name]
+        case ast.List([inner]):
+            return _computed(inner, numbers)
+        case ast.UnaryOp(op, operand) if type(op) in _PREFIXES:
+            return _PREFIXES[type(op)](_computed(operand, numbers))
+        case ast.BinOp(left, op, right) if type(op) in _OPERATIONS:
+            return _OPERATIONS[type(op)](_computed(left, numbers), _computed(right, numbers))
+        case ast.Call(ast.Name("frac"), [above, below]):
+            return _divide(_computed(above, numbers), _computed(below, numbers))
+        case ast.Call(ast.Name("cbrt"), [radicand]):
+            return _root(_computed(radicand, numbers), 3)
+    raise UnreadableError("no number")
 
 
 # Arithmetic -------------------------------------------------------------------------------------------------------
-
-
-def _integer(token: str) -> int:
-    if not token.isdecimal() or len(token) > 40:
-        raise UnreadableError(token[:40])
-    return int(token)
-
-
-def _decimal(token: str) -> Fraction:
-    token = token.replace(",", "")
-    if len(token) > 80:
-        raise UnreadableError("a number of many digits")
-    return Fraction(token if token[-1] != "." else token[:-1])
 
 
 def rational(value: Fraction) -> Surd:
@@ -278,3 +200,17 @@ def _split_square(value: int) -> tuple[int, int]:
     # What is left has at most two prime factors: a square of one, or no square at all.
     root = isqrt(value)
     return (outside * root, inside) if root * root == value else (outside, inside * value)
+
+
+_PREFIXES: Mapping[type[ast.unaryop], Callable[[Surd], Surd]] = {
+    ast.UAdd: partial(_add, {}),
+    ast.USub: partial(_add, {}, sign=-1),
+    ast.Invert: partial(_root, degree=2),
+}
+_OPERATIONS: Mapping[type[ast.operator], Callable[[Surd, Surd], Surd]] = {
+    ast.Add: _add,
+    ast.Sub: partial(_add, sign=-1),
+    ast.Mult: _multiply,
+    ast.Div: _divide,
+    ast.Pow: _power,
+}

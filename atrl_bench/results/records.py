@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
 
 State = Literal["correct", "wrong", "unparseable", "timed out", "judge failed"]
 
@@ -15,7 +17,7 @@ SCORED: Mapping[str, float] = {"correct": 1.0, "wrong": 0.0, "unparseable": 0.0,
 NUM_UNKNOWN_CHOICES = 10  # of a `Gold` whose options are only in the picture: the letters A to J
 
 # Decimal places to which answer and gold are rounded (MathVista); "gold": an answer is right that rounds to the gold.
-Precision = int | Literal["gold"]
+Precision = Annotated[int, Field(ge=0)] | Literal["gold"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Gold:
     choices: tuple[str, ...] = ()  # option texts in order; the answer is then a letter (`choice`) or anything (`auto`)
     kind: Literal["auto", "choice", "number", "text", "list"] = "auto"
     precision: Precision | None = None
-    tolerance: float = 0.0  # relative error that still counts as right
+    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # relative error that still counts as right
     metric: str = "equal"  # how an answer is scored: `equal` is right or wrong, for the others see `grading.scorers`
     references: tuple[str, ...] = ()  # all accepted answers, where there are several: any of them counts
     rules: str = ""  # what else the metric needs, as JSON
@@ -34,10 +36,6 @@ class Gold:
     def __post_init__(self) -> None:
         object.__setattr__(self, "choices", tuple(self.choices))
         object.__setattr__(self, "references", tuple(self.references))
-
-
-def is_precision(value: Any) -> bool:
-    return value == "gold" or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
 
 
 @dataclass(frozen=True)
