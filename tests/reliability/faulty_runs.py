@@ -73,12 +73,9 @@ class Folder:
     def contents(self) -> dict[str, object]:
         """Return all that a reader of the folder may depend on: pages, answers, verdicts, digests, credit."""
         paths = [path for name in ("reports", "credit") for path in sorted((self.path / name).rglob("*"))]
-        # The front page says how long each training took.
-        files = {
-            str(path.relative_to(self.path)): re.sub(rb">\s*(?:[\d.]+ (?:s|min|h)\s*)+<", b"><", path.read_bytes())
-            for path in paths
-            if path.is_file()
-        }
+        # The front page says how long each training took, and a page when its judge was tried, by a clock set back too.
+        told = re.compile(rb"(?<=>)\s*(?:[\d.]+ (?:s|min|h)\s*)+(?=<)|(?<=on )\d{4}-\d\d-\d\d(?=\.</p>)")
+        files = {str(path.relative_to(self.path)): told.sub(b"", path.read_bytes()) for path in paths if path.is_file()}
         return files | records(self.path / "store.sqlite")
 
     def close(self) -> None:
