@@ -68,7 +68,7 @@ def summarise(path: Path, num_rollouts: int) -> dict[str, Any]:
     summary |= {name: _mean(lines, name) for name in sorted(names)}
     # The greedy path at its worst says what an average hides; drift adds up.
     if greedy := _values(lines, "check/greedy"):
-        summary |= {"worst greedy": min(greedy), "last greedy": greedy[-1]}
+        summary |= {"worst greedy": min(greedy), "last greedy": greedy[-1], "mean greedy": sum(greedy) / len(greedy)}
     if readable := _values(lines, "check/readable"):
         summary["worst readable"] = min(readable)
     if drifts := _values(lines, "check/drift"):

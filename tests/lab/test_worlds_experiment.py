@@ -1,0 +1,59 @@
+"""What the shards of the worlds' experiment come to, from made-up trainings."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def experiment(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("worlds_experiment")
+
+
+def trainings(experiment, rule, areas, *, late=0.6, last=0.6, base=100):
+    """One training a rate and seed; `areas` are those of the rates, to which seed s adds s points."""
+    return [
+        experiment.Training(base, rule, rate, seed, late + area / 100, 0.3, last, area + seed / 100)
+        for rate, area in areas.items()
+        for seed in (0, 1)
+    ]
+
+
+def test_all_of_it_has_as_many_trainings_as_its_page_says(experiment):
+    full = experiment.FULL
+    assert len(full.bases) * len(full.rules) * len(full.rates) * len(full.seeds) == 4_032
+
+
+def test_a_rule_is_compared_at_its_own_best_rate_seed_by_seed(experiment):
+    uniform = trainings(experiment, "uniform", {1.0: 0.50, 2.0: 0.40})
+    rule = trainings(experiment, "raw_attention", {1.0: 0.45, 2.0: 0.56})
+    lines = list(experiment.sentences([*uniform, *rule]))
+    # 56 - 50 points at either seed, so nothing varies.
+    assert lines[-1].startswith("perception, raw_attention - uniform: +6.0 ± 0.0 points, 1 of 3 bases, 2 seeds;")
+    assert len(lines) == 12
+    assert all(line.endswith(": not run.") for line in lines[:-1])
+
+
+def test_an_oracle_is_judged_at_the_share_that_the_other_seeds_pick(experiment):
+    hard = trainings(experiment, "oracle_perception@0", {1.0: 0.7}, late=0.3)
+    soft = trainings(experiment, "oracle_perception@0.5", {1.0: 0.6}, late=0.5)
+    assert experiment.areas_of([*hard, *soft], 100, "oracle") == {0: 0.6, 1: 0.61}
+
+
+def test_a_rate_at_which_a_training_broke_is_out_and_a_row_without_any_is_not_compared(experiment):
+    fast = trainings(experiment, "uniform", {2.0: 0.8}, last=0.1)
+    slow = trainings(experiment, "uniform", {1.0: 0.5})
+    assert experiment.areas_of([*fast, *slow], 100, "uniform") == {0: 0.5, 1: 0.51}
+    assert experiment.areas_of(fast, 100, "uniform") == {}
+
+
+def test_shards_are_read_as_they_were_written(experiment, tmp_path):
+    kept = trainings(experiment, "atrl", {0.25: 0.125})
+    experiment.write_csv(kept, tmp_path / "shard.csv")
+    assert experiment.read_csv(tmp_path / "shard.csv") == kept
