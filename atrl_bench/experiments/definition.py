@@ -75,7 +75,7 @@ class GroupDefinition(Settings):
     baseline: str | None = Field(None, description="the row that this group's differences are taken against")
     columns: tuple[str, ...] = Field((), description="the columns that its rows are evaluated on; none: all")
     oracle: str | None = Field(
-        None, description="the row that knows where credit belongs: its gain is what any rule could add, the headroom"
+        None, description="the row that knows where credit belongs: its gain is the headroom, which is no bound"
     )
 
 

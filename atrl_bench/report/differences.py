@@ -1,8 +1,9 @@
 """Differences between the rows of a table: against the baseline, of the best from the others, and by credit alone.
 
 What the last say together is the answer of the table: a badge and a sentence. And its headroom is what the rule adds
-that knows where credit belongs. Where that is not clearly different from zero, no other rule beats uniform credit for
-the right reason: the world ranks none, and no difference of its rows is called clear.
+that knows where credit belongs: what is shown to be there, and no bound, for another rule may add more. Where it is not
+clearly above zero, it is not shown that the place of credit matters: the world ranks no rule, and no difference of its
+rows is called clear.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ class Table:
     settings: tuple[tuple[str, str], ...] = ()
     has_average: bool = True  # then the last column is the mean of the others
     seeds: tuple[int, ...] = (0,)  # of training, asked for; a row says which of them are done
-    headroom: tuple[str, ...] = ()  # of each group with an oracle: a sentence on what any rule could add there
+    headroom: tuple[str, ...] = ()  # of each group with an oracle: a sentence on what its gain is
     equal_rate: tuple[Comparison, ...] = ()  # where `comparisons` are between each row's best rate: at the profile's
     says: str = ""  # the answer of a table that has no comparisons of credit
 
