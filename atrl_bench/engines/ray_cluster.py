@@ -236,15 +236,32 @@ def _connected(address: str) -> Any:
             parts = urlsplit(named if "://" in named else f"//{named}")
             if parts.hostname and parts.port:  # where nothing listens Ray would ask for minutes
                 socket.create_connection((parts.hostname, parts.port), SECONDS_TO_ANSWER).close()
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+            _begin(ray, address)
         except Exception as error:  # of many kinds, each after Ray has asked for a while
             where = "this machine is part of none" if named == AUTO else f"none answers at {named}"
             raise EndpointError(
                 f"There is no Ray cluster: {where}.",
-                why=reason_of(error),
+                why=_cause(error),
                 next_step="ray start --head, on the others ray start --address=HEAD:6379, then the same command",
             ) from None
     return ray
+
+
+def _begin(ray: Any, address: str) -> None:
+    for left in reversed(range(NUM_ATTEMPTS)):
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+            return
+        except ConnectionAbortedError:  # of the process that `ray://` begins for each client: on a busy head it may die
+            if not left:
+                raise
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def _cause(error: Exception) -> str:
+    """The last line: what comes from the head is a whole traceback."""
+    lines = str(error).strip().splitlines()
+    return lines[-1] if len(lines) > 1 else reason_of(error)
 
 
 def _host(address: str) -> str:
