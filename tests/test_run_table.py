@@ -74,6 +74,13 @@ def test_weights_that_moved_otherwise_are_named_and_those_that_another_processor
     assert bool(golden.differences(before, after)) is is_named
 
 
+@pytest.mark.parametrize(("change", "is_named"), [(0.02, True), (0.005, False)])
+def test_what_is_measured_of_a_rule_is_named_when_it_moves_by_more_than_processors_differ(change, is_named):
+    before, after = golden.recorded(), golden.recorded()
+    after["signal"]["atrl"]["reliability_ends"][1] += change
+    assert bool(golden.differences(before, after)) is is_named
+
+
 def test_the_same_command_again_finds_everything_in_the_store_and_changes_no_byte(whole_run):
     folder, _ = whole_run
     before = report_of(folder)

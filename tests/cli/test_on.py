@@ -78,3 +78,21 @@ def test_an_address_where_nothing_listens_is_named_at_once(is_client, monkeypatc
     assert code == 1
     assert f"There is no Ray cluster: none answers at {name if is_client else address}." in said
     assert "refused" in said
+
+
+def test_a_client_whose_process_on_the_head_dies_is_begun_three_times_and_the_cause_is_said(monkeypatch, capsys):
+    """Ray's client server begins a process for each client, and sends back the whole traceback where that fails."""
+    begun = []
+
+    def begin(address, **_):
+        begun.append(address)
+        raise ConnectionAbortedError("Initialization failure from server:\nTraceback:\nRuntimeError: it was killed")
+
+    monkeypatch.setattr("ray.init", begin)
+    monkeypatch.setattr("atrl_bench.engines.ray_cluster.SECONDS_BETWEEN_LOOKS", 0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        name = f"ray://127.0.0.1:{server.getsockname()[1]}"
+        code, said = refused([*COMMAND, "--on", name], monkeypatch, capsys)
+    assert code == 1
+    assert begun == [name] * 3
+    assert "RuntimeError: it was killed Next: ray start --head" in said
