@@ -49,6 +49,7 @@ PROMPTS = (96, 256)
 RULE = "raw_attention"
 RULES = (UNIFORM, RULE)
 RECIPE = "grpo_small_batch"
+KEPT = Path(__file__).parents[1] / "docs" / "worlds_report" / "card_hits.csv"
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,10 @@ def at_base(seed: int, out: Path) -> RunDir:
     return RunDir.at(out / "runs", profile)
 
 
+def digest_of(base: Path) -> str:
+    return str(json.loads((base / "base.json").read_text())["sha256"])[:16]
+
+
 def with_card(seed: int, prompts: int, out: Path) -> Base:
     run_dir = at_base(seed, out)
     world, name = drawn(seed)
@@ -116,14 +121,13 @@ def with_card(seed: int, prompts: int, out: Path) -> Base:
     )
     signal = measured_signal(request, run_dir, quiet=True)
     worth = signal.rules[1].efficiency_scaled
-    digest = json.loads((Path(run_dir.profile.model) / "base.json").read_text())["sha256"]
     return Base(
         base=name,
         mistakes=world.mistakes,
         start_from=str(drawn_base.start_from),
         wrong_digits="".join(map(str, drawn_base.wrong_digits)),
         wrong_fraction=drawn_base.wrong_fraction,
-        sha256=digest[:16],
+        sha256=digest_of(Path(run_dir.profile.model)),
         prompts=prompts,
         right=round(100 * signal.success, 1),
         factor=round(worth.factor, 3),
@@ -200,13 +204,18 @@ def main() -> None:
     todo.add_argument("--out", type=Path, help="run folder, which the same command resumes")
     todo.add_argument("--read", type=Path, help="say what these figures come to, and measure nothing")
     parser.add_argument("--seeds", type=int, default=4, help="training seeds of each row")
-    parser.add_argument("--bases-only", action="store_true", help="make the bases and print their digests")
+    parser.add_argument(
+        "--bases-only", action="store_true", help="make the bases, and say whether they are those that were kept"
+    )
     parser.add_argument("--csv", type=Path, help="keep the figures here")
     arguments = parser.parse_args()
     if arguments.bases_only:
+        kept = {base.base: base.sha256 for base in read_csv(KEPT)}
         for seed in BASE_SEEDS:
-            folder = Path(at_base(seed, arguments.out).profile.model)
-            print(folder.name, json.loads((folder / "base.json").read_text())["sha256"][:16], flush=True)
+            base = digest_of(Path(at_base(seed, arguments.out).profile.model))
+            name = f"drawn-{seed}"
+            same = "as kept" if base == kept[name] else f"kept is {kept[name]}: another machine rounds otherwise"
+            print(f"{name} {base}: {same}", flush=True)
         return
     bases = read_csv(arguments.read) if arguments.read else measured(arguments.out, PROMPTS, arguments.seeds)
     if arguments.csv is not None:
