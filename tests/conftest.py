@@ -1,7 +1,5 @@
 """Fixtures any test may use: a tiny model with random weights, its processor, a mini world, real rows, a judge."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

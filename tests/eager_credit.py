@@ -1,7 +1,5 @@
 """The credit of one response as transformers' own attention matrices give it, for the tests of other engines."""
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """`tox -e extras`: every extra of pyproject.toml can be installed, by the resolver alone, for each Python of the
 classifiers, and without one also within the versions of environments/cpu.txt."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """A model that answers with numbers, and a small GeoQA for it: where the bookkeeping of cells is the matter."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -4,8 +4,6 @@ It does what the real one does with a prompt (one placeholder becomes as many to
 the vision encoder's outputs (kept by image until they are dropped), and with weights (a copy of its own).
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace

@@ -10,8 +10,6 @@ compared by its numbers within a tolerance, but for the answers after a step, of
 its card without any number.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -3,8 +3,6 @@
 `python tests/grading_rates.py` writes the table into docs/statistics.md; tests/grading/test_prose.py compares.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -30,7 +28,7 @@ class Rates(NamedTuple):
     accepted: int
     others: int
 
-    def __add__(self, other: tuple[int, ...]) -> Rates:  # type: ignore[override]
+    def __add__(self, other: tuple[int, ...]) -> "Rates":  # type: ignore[override]
         return Rates(*(a + b for a, b in zip(self, other, strict=True)))
 
 

@@ -1,7 +1,5 @@
 """What tests of hostile datasets share: a model that answers at once, and pictures that are none."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """What a browser would act on in a page, and what it would show."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 VOID = {"meta", "input", "path", "line", "circle", "rect", "br", "img", "link"}

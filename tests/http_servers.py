@@ -1,7 +1,5 @@
 """Servers on this machine, of which one plays a model or a judge behind an endpoint, and misbehaves on demand."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

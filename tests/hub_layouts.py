@@ -4,8 +4,6 @@
 `hf download --repo-type dataset ID --local-dir FOLDER` would, for every repository that a dataset needs.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -4,8 +4,6 @@
 this one runs in a process of its own: `run(program, home, hub.url)`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ The standard library counts the most since the process began, and a new process 
 any growth passes for none.
 """
 
-from __future__ import annotations
-
 import gc
 import re
 import tracemalloc

@@ -5,8 +5,6 @@ planted in a copy of the checkout. A mistake that no test notices survives: it i
 WORDS choose the mistakes that have one of them in their name or their file.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 These are the only reasons there are. With any other one a test fails, so that none is skipped unnoticed.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Plain TRL beside one of our trainers, on the same responses."""
 
-from __future__ import annotations
-
 import tempfile
 from typing import Any
 

@@ -3,8 +3,6 @@
 python tests/release.py FOLDER
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

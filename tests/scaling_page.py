@@ -3,8 +3,6 @@
 `python tests/scaling_page.py` writes them into the page; tests/test_scaling_page.py compares.
 """
 
-from __future__ import annotations
-
 import heapq
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Answers in a store, without a model that gives them; and what others do to its file."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

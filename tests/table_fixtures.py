@@ -1,7 +1,5 @@
 """A synthetic store: five small benchmarks answered by rows of known skill, with every state an answer can end in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path

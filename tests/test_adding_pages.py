@@ -1,7 +1,5 @@
 """The pages of docs/ on adding something, followed literally in a copy of the project."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/architecture.md names functions that are there, and walks that are short."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

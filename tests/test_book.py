@@ -1,7 +1,5 @@
 """The pages as a book: few enough to read, all in the navigation, and what the README found is on the page it names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The versions in environments/*.txt are such as pyproject.toml allows, and both wheels ask for what it names."""
 
-from __future__ import annotations
-
 import runpy
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Every shipped recipe as its user runs it: a checkpoint that loads, its metrics, and the same answers twice."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every example runs, and says what it is for; the notebook runs from top to bottom."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

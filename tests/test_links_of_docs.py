@@ -1,7 +1,5 @@
 """Every link in the documentation and in the example report leads to a file that is there, and to nothing outside."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

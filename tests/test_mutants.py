@@ -1,7 +1,5 @@
 """The planted mistakes still fit the code; `tox -e mutants` plants them."""
 
-from __future__ import annotations
-
 import pytest
 from mutants import ROOT, read_mutants
 

@@ -1,7 +1,5 @@
 """A test that is skipped for a reason that nobody foresaw fails."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Other packages that are hostile or broken: they raise, shadow or say nothing, and the command says which it was."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

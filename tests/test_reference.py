@@ -1,7 +1,5 @@
 """The site's reference is made from the code: every command with its options, every field of a recipe and a profile."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

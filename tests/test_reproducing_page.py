@@ -1,7 +1,5 @@
 """docs/reproducing.md: its commands run up to where a GPU is needed, with a hub and servers of this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

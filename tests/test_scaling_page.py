@@ -1,7 +1,5 @@
 """docs/scaling.md: its tables are what the code computes, and its commands run up to where a GPU is needed."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

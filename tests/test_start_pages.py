@@ -3,8 +3,6 @@
 A folder without a wheel is a clean checkout; the installation itself is `tox -e release`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

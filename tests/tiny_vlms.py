@@ -1,8 +1,6 @@
 """Tiny random VLMs of several families, and one hard batch for each: two images, one image, no image; padded on both
 sides, as a trainer pads prompts and responses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """What tests ask of a loop between its rollouts and its updates; its private methods have their names here alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from unittest.mock import patch
 

@@ -5,8 +5,6 @@ images of its flags and answers `/health` and `/v1/chat/completions`, one reques
 and that it was stopped goes to the file in STAND_IN_DIARY. STAND_IN says what it does wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import io

@@ -3,8 +3,6 @@
 Two layers of vision, five of text of which the rows are recorded in the last; a family's own tiles, sizes and tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What tests hand to worker processes, which have to be able to import it."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """What `mismatch` says of a sampler, by hand and of the local one, which is the policy."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """What costs hours shows its price and is asked about; mini is the default on every machine."""
 
-from __future__ import annotations
-
 import json
 import sys
 

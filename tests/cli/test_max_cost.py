@@ -1,7 +1,5 @@
 """A cap on what an endpoint's answers may take, in tokens or in money: it stops, and goes on when asked again."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

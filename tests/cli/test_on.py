@@ -1,7 +1,5 @@
 """`--on`: what cannot be had is said before anything starts, with the command that mends it."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import time

@@ -1,7 +1,5 @@
 """Shared options are declared once; a verb names those it has and gets them as one value."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

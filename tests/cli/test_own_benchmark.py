@@ -1,7 +1,5 @@
 """Somebody who only evaluates: an endpoint, a table of her own, and her scores in every form."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """A profile of four lines, and the same by options: every command takes them, and says them again."""
 
-from __future__ import annotations
-
 import inspect
 import json
 

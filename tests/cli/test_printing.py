@@ -1,7 +1,5 @@
 """Records are printed by one printer: aligned, eighty columns wide, no name broken, no colour outside a terminal."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

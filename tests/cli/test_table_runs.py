@@ -1,7 +1,5 @@
 """`run-table all`: one table after the other, whatever becomes of one of them."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Equal rows look at the same things: nothing that is computed of them may differ by where they stand."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The credit of a batch from a forward pass of any trainer: that of each response alone, wherever its tokens are."""
 
-from __future__ import annotations
-
 import zlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Rules of other papers, each by numbers that a reader can redo; the credit is compared as its source writes it."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A sketch of attention rows: what it is of, how near it comes, and that the rows are never there."""
 
-from __future__ import annotations
-
 import json
 import math
 

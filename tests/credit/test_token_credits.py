@@ -1,7 +1,5 @@
 """Many responses at once: each gets what it gets alone, to the last bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

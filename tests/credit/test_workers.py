@@ -1,7 +1,5 @@
 """Credit in other processes: the same numbers, whatever happens to the processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

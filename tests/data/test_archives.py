@@ -1,7 +1,5 @@
 """Archives: honest ones in every form are unpacked and resumed; hostile ones leave nothing outside and say why."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

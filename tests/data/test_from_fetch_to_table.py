@@ -1,7 +1,5 @@
 """Benchmarks, training sets and models of the hub in use: read, evaluated, trained on, in a table."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """The layouts of datasets by their file names alone, and what a row may name."""
 
-from __future__ import annotations
-
 import pytest
 
 from atrl_bench.data.layout import holding, is_whole, own_file, path_inside, split_files

@@ -1,7 +1,5 @@
 """A user's own training set: what its columns are called, what its rows show, and what is said of a bad one."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

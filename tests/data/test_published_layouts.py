@@ -1,7 +1,5 @@
 """Every benchmark and training set in the layout of its publisher: from a folder and from the hub."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

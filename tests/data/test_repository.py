@@ -1,7 +1,5 @@
 """Listings, pins and downloads against a local hub: what is asked, what is fetched, what is said when it fails."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

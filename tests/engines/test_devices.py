@@ -1,7 +1,5 @@
 """Which GPUs a command sees, from the driver's files, CUDA_VISIBLE_DEVICES and its own options."""
 
-from __future__ import annotations
-
 import math
 import os
 import stat

@@ -1,7 +1,5 @@
 """Work in processes of this machine: every piece is answered for, and none outlives who waits for it."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A model server is started, waited for and stopped; it dies with its starter, and an error has what it last said."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

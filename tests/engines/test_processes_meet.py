@@ -1,7 +1,5 @@
 """Processes of one launch that wait for one another, and one of them that does not come."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Three Ray nodes on this machine: what fails is told, what dies is begun again, and a table fills as it does alone."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

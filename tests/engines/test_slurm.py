@@ -1,7 +1,5 @@
 """`--on slurm`: the script that is submitted starts Ray on every node and gives the command on the first of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """One cell from start to end: with the shipped model, and with a tiny fake backend where bookkeeping is the matter."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a cell is keyed by: the dictionary that is stored, the same as ever, and read back."""
 
-from __future__ import annotations
-
 import pytest
 
 from atrl_bench.digests import spec_key

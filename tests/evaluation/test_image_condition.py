@@ -1,7 +1,5 @@
 """What is shown in place of a picture, and what reaches the model."""
 
-from __future__ import annotations
-
 import io
 from base64 import b64decode
 

@@ -1,7 +1,5 @@
 """Cells that a judge helped to grade: who decided what, what is asked again, what the record says."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict, replace
 

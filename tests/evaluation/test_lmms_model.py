@@ -1,7 +1,5 @@
 """The same model, task, prompts and decoding, by our loop and by lmms-eval's evaluator with our model class."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Another prompt and other sampling than the profile's: what the model is shown, and what names it."""
 
-from __future__ import annotations
-
 import pytest
 
 from atrl_bench.data.own import own_fields

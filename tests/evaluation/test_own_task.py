@@ -1,7 +1,5 @@
 """A benchmark that is a table of the user's own: what is read of it, how it is graded, what names it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Several processes on one evaluation, started by `accelerate launch` as on a machine with several GPUs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A point of an ablation: what is asked for, which row it is, where it stands, and what it needs."""
 
-from __future__ import annotations
-
 import pytest
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError

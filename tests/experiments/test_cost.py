@@ -1,7 +1,5 @@
 """What a training needs, by sums that a reader can redo."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

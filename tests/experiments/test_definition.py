@@ -1,7 +1,5 @@
 """What a table says, and where a mistake in it is found."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

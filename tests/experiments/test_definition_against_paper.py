@@ -3,8 +3,6 @@
 Reads the paper's LaTeX: scores, averages, arrows, Δ, standard deviations and bold, cell by cell.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """`atrl-bench fetch` against a local hub, as its user types it: what is listed, fetched, checked and unpacked."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The judge of a run folder: chosen once, then part of the key of every cell that its tables look for."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

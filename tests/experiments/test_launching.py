@@ -1,7 +1,5 @@
 """One row over two processes of the CPU, as `run-table --processes 2` runs it: launched, killed, resumed, evaluated."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

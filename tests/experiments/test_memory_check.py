@@ -1,7 +1,5 @@
 """What does not fit a machine is refused before anything is loaded, with what would fit."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A command that is printed beside a run folder goes on in that folder."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

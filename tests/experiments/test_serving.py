@@ -1,7 +1,5 @@
 """Models behind servers that a command starts and stops: a stand-in for vLLM, in a process found through the path."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

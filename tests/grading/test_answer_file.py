@@ -1,7 +1,5 @@
 """`atrl-bench grade`: every line gets a verdict and a reason, a bad line is named."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

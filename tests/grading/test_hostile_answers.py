@@ -4,8 +4,6 @@ The generator makes any number of them, the same for the same seed. No text of i
 some come near and hold the gold answer next to another one. `pytest -m large` asks for a hundred thousand.
 """
 
-from __future__ import annotations
-
 import resource
 import time
 from collections import Counter

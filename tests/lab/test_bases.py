@@ -1,7 +1,5 @@
 """How a base of a world is trained."""
 
-from __future__ import annotations
-
 import json
 
 import torch

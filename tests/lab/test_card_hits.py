@@ -1,7 +1,5 @@
 """The hit rate of the credit card as pages print it, from the figures that were kept."""
 
-from __future__ import annotations
-
 import runpy
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the bases of the worlds say, and what each token of it is for."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

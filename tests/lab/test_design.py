@@ -1,7 +1,5 @@
 """What a table could show before it is run, and tables that are run until they are decided."""
 
-from __future__ import annotations
-
 import json
 import math
 import runpy

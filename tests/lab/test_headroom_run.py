@@ -1,7 +1,5 @@
 """The table of the worlds, end to end on profile smoke: two rows of one world, each at two learning rates."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

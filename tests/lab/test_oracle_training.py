@@ -1,7 +1,5 @@
 """Oracle rules in training: on data that carries the truth, refused elsewhere."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A world is one YAML file."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from hashlib import sha256

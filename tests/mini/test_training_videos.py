@@ -1,7 +1,5 @@
 """The generated twins of Video-R1's two tables."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 
 import numpy as np

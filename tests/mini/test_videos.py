@@ -1,7 +1,5 @@
 """Scenes of moving digits: real files that are the same every time, and answers that follow from what is shown."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

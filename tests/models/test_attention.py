@@ -4,8 +4,6 @@ The kernels need a GPU: what is asked for is tested here, with a loop over the w
 `atrl-bench doctor --gpu` compares the kernel itself.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tiny_vlms import make_tiny_vlm

@@ -1,7 +1,5 @@
 """Many questions to a server on this machine: in order, several at a time, again where a reply cannot be read."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """A finished checkpoint goes to a folder or an object store and comes back the same, or is refused with the reason."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

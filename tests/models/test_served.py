@@ -1,7 +1,5 @@
 """A model behind a real HTTP server on this machine: one that answers as it should, and many that do not."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Frames of real MP4 files, and what Qwen2.5-VL is given of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

@@ -4,8 +4,6 @@ OpenRLHF imports flash-attn and vLLM wherever it is imported, and both need a GP
 empty modules: nothing here calls them.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec

@@ -5,8 +5,6 @@
 OpenRLHF asks for flash-attn, which is compiled for GPUs; without it and vLLM it is installed with what is left.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

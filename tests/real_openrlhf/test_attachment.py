@@ -1,7 +1,5 @@
 """The file that docs/other_trainers.md shows, in OpenRLHF's own policy worker: its pass and its buffer, on a CPU."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace

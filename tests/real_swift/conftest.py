@@ -1,7 +1,5 @@
 """ms-swift's own trainer, on a CPU; where ms-swift is not installed nothing here is collected."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 if find_spec("swift") is None:

@@ -5,8 +5,6 @@
 ms-swift wants a TRL, a transformers and a PEFT below those that this package is written for.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

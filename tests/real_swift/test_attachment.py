@@ -1,7 +1,5 @@
 """The file that docs/other_trainers.md shows, by ms-swift: a step of GRPO on images with the mini base, on a CPU."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """verl's own engine, trainer and configurations, on CPUs; where verl is not installed nothing here is collected."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """A CPU as one of verl's platforms; verl has none. `VERL_USE_EXTERNAL_MODULES=cpu_platform VERL_PLATFORM=cpu`."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from types import SimpleNamespace
 

@@ -6,8 +6,6 @@ Two words of those commands are others here: verl without vLLM, which the tests 
 place of a release.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

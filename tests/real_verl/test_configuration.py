@@ -1,7 +1,5 @@
 """The configurations that `train --rollouts verl` writes are ones that verl accepts, at the paper's sizes."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir

@@ -1,7 +1,5 @@
 """verl's FSDP2 engine gives the credit and the gradient that TRL's trainer gives, on the same responses."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from verl_step import batch_of, gradient_of, scored

@@ -1,7 +1,5 @@
 """verl finds the plug-in, takes its engine and its trainer, and refuses what they cannot do."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

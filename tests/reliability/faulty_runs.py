@@ -4,8 +4,6 @@ Everything is imported once and each command is a fork, so that a fault falls in
 happened is printed as one JSON document; what has to hold after each fault is asserted here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import errno

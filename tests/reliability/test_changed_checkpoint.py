@@ -1,7 +1,5 @@
 """A checkpoint that is not what its training left there is named before it is used; stored numbers do not need it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

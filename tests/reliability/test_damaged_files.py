@@ -1,7 +1,5 @@
 """Files of a user or of a run folder that something has changed: each is named, with what to do, and never guessed."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """A worker that the kernel or a user kills costs nobody a verdict: what it did is done again by another."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """Whatever happens to a command at any moment, the same command ends with the same pages, answers and weights."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

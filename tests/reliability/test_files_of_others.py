@@ -1,7 +1,5 @@
 """No row opens a file: whatever the type, the nesting or the description of its columns, a picture is bytes."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

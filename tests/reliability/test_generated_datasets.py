@@ -7,8 +7,6 @@ Whatever is in them, no file outside their folder is opened, memory has an end, 
 named. The model that answers is replaced, as all that matters has happened before it is asked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Datasets that are not as their publishers describe: a bad row is skipped, counted and named, a bad table says so."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

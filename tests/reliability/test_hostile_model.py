@@ -1,7 +1,5 @@
 """A model from somewhere else is weights and settings: nothing of it is run."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

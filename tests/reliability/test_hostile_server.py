@@ -1,7 +1,5 @@
 """A server that does whatever TCP allows: limits on time and bytes hold, and nothing that is no answer becomes one."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import gzip

@@ -1,7 +1,5 @@
 """What can be checked of the pages without a browser: contrast, headings, scopes, names, focus, no colour alone."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise, product
 

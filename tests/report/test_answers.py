@@ -1,7 +1,5 @@
 """The pages behind a number: every answer on them, filters that count right, pictures, shades, nothing but text."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

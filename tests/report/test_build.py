@@ -1,7 +1,5 @@
 """What the page claims about the numbers in the store."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Columns that are no plain mean of one task: suites, composite scores, groups of rows with a baseline of their own."""
 
-from __future__ import annotations
-
 import pytest
 from stored import fill_cell
 from table_fixtures import cell_of as cell

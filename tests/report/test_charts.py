@@ -1,7 +1,5 @@
 """The figures of a table: whole and harmless SVG, what they show by hand-made numbers, and what is left out of each."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Two models on one benchmark: the sums stand in the comments."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

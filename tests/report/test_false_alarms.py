@@ -1,7 +1,5 @@
 """A rule that is worth nothing is not called clear more often than chance has it."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The sentences of the front page say no more than the numbers behind them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, fields
 
 import pytest

@@ -1,7 +1,5 @@
 """A run folder as a DataFrame: the sums stand in the comments, the page that explains it runs as it is."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

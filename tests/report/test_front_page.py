@@ -1,7 +1,5 @@
 """The front page of a run folder: what there is, what is missing, how to get it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A world ranks rules only where its oracle gains: a table of made-up trainings, in which that is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The LaTeX: harmless, one float a file, and compiled as the papers that take it are set: no box sticks out."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

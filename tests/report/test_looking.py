@@ -1,7 +1,5 @@
 """A table that says what its rows lose without the picture: the sums stand in the comments."""
 
-from __future__ import annotations
-
 import pytest
 from stored import fill_cell
 

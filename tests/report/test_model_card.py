@@ -1,7 +1,5 @@
 """A trained model's card, and the checkpoint with it on a hub of this machine."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

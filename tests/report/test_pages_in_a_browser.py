@@ -3,8 +3,6 @@
 The scripts that look at a page are put into copies, whose policy lets just these run.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html as html_module

@@ -1,7 +1,5 @@
 """Every kind of output: complete, harmless whatever the text in it, and the same bytes for the same store."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

@@ -1,7 +1,5 @@
 """What is said of each row of the paper, with numbers a reader can redo."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Two columns that ask the same problems are not two independent samples: their average knows it."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

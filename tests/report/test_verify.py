@@ -1,7 +1,5 @@
 """`atrl-bench verify`: what of a run folder is whole, and what mends the rest."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Scores that are means of means; the sums stand in the comments."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

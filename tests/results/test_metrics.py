@@ -1,7 +1,5 @@
 """Metrics of all kinds with their error bars: hand-made cases, properties, and simulations of the intervals."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The power of a page's rule, and of looking at it after each seed, against simulations of whole comparisons."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

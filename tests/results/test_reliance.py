@@ -1,7 +1,5 @@
 """How much of a score rests on the picture, by hand and by simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """One process writes a store, whoever has something to write; what was handed over is on the disk."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

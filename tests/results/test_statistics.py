@@ -1,7 +1,5 @@
 """Every figure here can be redone by hand; the sums stand in the comments."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The store keeps what it returned from, whatever happens to the processes that write to it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """A task of ours as lmms-eval builds it from its file, on rows that are already here."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -1,7 +1,5 @@
 """ChartQAPro, TextVQA and InfoVQA: their rows as the hub has them, and what is known to go wrong with those."""
 
-from __future__ import annotations
-
 import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq

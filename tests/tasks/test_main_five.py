@@ -1,7 +1,5 @@
 """The five benchmarks of the main table in all their splits, and the scoring bugs that published numbers carry."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

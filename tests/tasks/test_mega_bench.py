@@ -1,7 +1,5 @@
 """MEGA-Bench: the gold of every row gets a full point and a corrupted one none; media, prompt and macro mean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What every task asks and what it takes for right: as it was last written down, and as lmms-eval asks it."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """MMK12, DynaMath, LogicVista, Geometry3K, MMStar and HallusionBench: what is particular to each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """MMMU, MMMU-Pro and EMMA: lists in strings, images inside the text, and the traps that published scorers fell into."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

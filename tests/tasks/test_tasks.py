@@ -1,7 +1,5 @@
 """The task files: they resolve, they describe the real rows and the twins, and each grades its own gold as correct."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -3,8 +3,6 @@
 python tests/tasks/test_versions.py        writes down the task files as they are now: `tasks/_shipped.json`
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """VSI-Bench, VideoMMMU and MMVU: their rows as published, and the faults that are known of their scoring."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

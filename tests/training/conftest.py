@@ -1,7 +1,5 @@
 """A tiny world for the trainer: the random model in a folder, sixteen problems, a grader that finds half correct."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

@@ -1,7 +1,5 @@
 """A training as a process of its own, for tests that kill it: graded by a coin, as in `conftest.py`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

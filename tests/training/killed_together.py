@@ -3,8 +3,6 @@
 Everything is imported once and each process is a fork, so that a start takes seconds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pkgutil

@@ -4,8 +4,6 @@ Of every recipe the main process writes a file with the gradient of each update;
 What reads data in a process of its own imports this file: what is large is imported where it is used.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 "apart": each process has the model, and every answer is wrong, so that DAPO draws on. "shared": FSDP2 divides it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """How many of what a run has, by its recipe and profile."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Rewards, advantages and token weights of several methods in one recipe, each in a real training of a few updates."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

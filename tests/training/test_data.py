@@ -1,7 +1,5 @@
 """Training rows: the columns of the sets, bad rows, and prompts as the evaluation writes them, images in place."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

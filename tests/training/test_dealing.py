@@ -1,7 +1,5 @@
 """Which process trains on which responses: the same update on any number of processes."""
 
-from __future__ import annotations
-
 import pytest
 
 from atrl_bench.training.dealing import dealt, even_shares

@@ -1,7 +1,5 @@
 """DPO: plain TRL where the credit is uniform, the equation by hand where it is not, and runs that were killed."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Dynamic sampling on bare lists of rewards: a group is its rewards."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

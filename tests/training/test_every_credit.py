@@ -1,7 +1,5 @@
 """Every credit rule with every base objective, through the one field: each is a recipe whose trainer can be made."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

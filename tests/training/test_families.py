@@ -1,7 +1,5 @@
 """Every model family of docs/data.md, random and tiny with its own processor: sampled, scored, credited and trained."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

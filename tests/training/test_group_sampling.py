@@ -1,7 +1,5 @@
 """How many responses are sampled at once, and how."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import torch

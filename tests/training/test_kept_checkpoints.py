@@ -1,7 +1,5 @@
 """What one run folder trained another one takes from the checkpoints' store, and does not train."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The local sampler's log-probabilities in place of a pass over what it has sampled."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from plain_trl import plain_logprobs

@@ -1,7 +1,5 @@
 """Key steps asked of a server on this machine: what is sent, what is read, and that nothing is asked twice."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Trimming on a batch small enough to read: prompts padded on the left, responses on the right."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What a grey picture takes from a policy's responses, logged while it trains."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

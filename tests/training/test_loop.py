@@ -1,7 +1,5 @@
 """The loop against plain TRL, and what credit, rewards and dynamic sampling make of a rollout."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The losses, by hand. That training with them is TRL's is in test_trainer.py."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

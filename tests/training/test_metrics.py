@@ -1,7 +1,5 @@
 """The metrics file of a run, and what is read from it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Videos on their way through a rollout: every pass over a response is the plain forward pass over its own video."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What a method's authors run is in one file; how a run differs from it is computed, and the pages say the same."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

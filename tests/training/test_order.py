@@ -1,7 +1,5 @@
 """What comes when is a function of the seed alone."""
 
-from __future__ import annotations
-
 from itertools import islice
 
 from atrl_bench.training.order import further_problems, problem_order, rollout_seed

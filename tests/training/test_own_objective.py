@@ -1,7 +1,5 @@
 """Terms of the loss and advantages that are not ours: the shipped example's against formulas, and mistakes in them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

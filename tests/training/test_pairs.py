@@ -1,7 +1,5 @@
 """Preference pairs: which answers make one, how many a problem gives, and files of one's own."""
 
-from __future__ import annotations
-
 import pyarrow
 import pyarrow.parquet
 import pytest

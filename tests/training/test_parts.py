@@ -1,7 +1,5 @@
 """Parts of a model that a recipe freezes, and layers that it gives adapters: what moves, and what does not."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

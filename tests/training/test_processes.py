@@ -1,7 +1,5 @@
 """Two processes on one training: what they deal out, what they share, and what is left of it in the end."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Recipe files: inheritance, what they forbid, and that a mistake is answered with file, line and field."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

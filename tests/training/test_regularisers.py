@@ -1,7 +1,5 @@
 """Without KL, with an entropy bonus: terms beside the policy's, which no credit may scale."""
 
-from __future__ import annotations
-
 import pytest
 from trainer_parts import loss_of, noted, rollout_of, step_down, without_advantage
 

@@ -1,7 +1,5 @@
 """REINFORCE against its closed form: the mean over responses of sum_t A_t grad log pi(y_t)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Whole runs: the files they leave, and that a run that was killed ends like one that was not."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What is one unit of a model that processes share, and that none is loaded in any other way."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import PreTrainedModel

@@ -1,7 +1,5 @@
 """A batch whose prompts are read once against the same batch read row by row: log-probabilities, gradient, rows."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tiny_vlms import IMAGE, PAD, VIDEO, VISION_END, VISION_START, make_tiny_vlm, token_types

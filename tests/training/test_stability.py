@@ -1,7 +1,5 @@
 """Looking at the policy on the way: what is noted, and that the weights are those of a run that nobody looked at."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

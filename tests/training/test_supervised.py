@@ -1,7 +1,5 @@
 """Supervised training: what is imitated, what has a loss, and how it goes on after a kill."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

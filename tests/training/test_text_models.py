@@ -1,7 +1,5 @@
 """A model of text alone: refused before its weights are read, and credited in TRL by rules that look at no image."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import transformers

@@ -1,7 +1,5 @@
 """Runs as experiment trackers show them: real trackers, which write to local files here, read back."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

@@ -4,8 +4,6 @@ In place of verl stands `verl_stand_in`: a program that reads the configuration 
 model.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 `tests/real_vllm` has the same trainings with a real one.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

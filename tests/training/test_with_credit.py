@@ -1,7 +1,5 @@
 """`with_credit` over plain TRL: the same credit as in our own trainer, in three lines of anybody's."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

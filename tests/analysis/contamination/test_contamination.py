@@ -1,7 +1,5 @@
 """Planted duplicates are found, each in its kind; problems that only sound alike are not counted."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """When two questions, or two pictures, are the same: each case is one that a plain comparison gets wrong."""
 
-from __future__ import annotations
-
 import io
 import time
 

@@ -1,7 +1,5 @@
 """How far judge and rules agree, by numbers that can be redone by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A judge that cannot tell right from wrong, or can be talked round, is stopped before it decides about anything."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import asdict

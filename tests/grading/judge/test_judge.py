@@ -1,7 +1,5 @@
 """The judge against a real HTTP server on this machine that misbehaves on demand."""
 
-from __future__ import annotations
-
 import json
 import time
 from email.utils import formatdate

@@ -1,7 +1,5 @@
 """MEGA-Bench's field metrics: scores to redo by hand, parsers, what cannot be scored, and hostile answers."""
 
-from __future__ import annotations
-
 import math
 import time
 

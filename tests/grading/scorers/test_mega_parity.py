@@ -4,8 +4,6 @@ Left out are metrics whose official form needs a package that lmms-eval does not
 on which the official form raises: it then gives 0, to the gold answer too.
 """
 
-from __future__ import annotations
-
 import importlib
 import random
 import sys

@@ -1,7 +1,5 @@
 """The credit card of a signal: what it advises, its page and its file."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Efficiencies of gradients whose signal and noise are known."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Tables of signals: built from stored measurements alone, in every form, and open where a base is not measured."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The signal of credit rules at the mini base, measured as its user would."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

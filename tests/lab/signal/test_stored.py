@@ -1,7 +1,5 @@
 """A signal is measured once: the store has it under a key of contents, and `status` knows of it."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

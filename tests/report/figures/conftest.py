@@ -1,7 +1,5 @@
 """Training curves and tokens with numbers that a reader can redo, and a figure as its files would be."""
 
-from __future__ import annotations
-
 import csv
 import io
 import xml.etree.ElementTree as ElementTree

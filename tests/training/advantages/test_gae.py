@@ -1,7 +1,5 @@
 """Actor-critic: advantages by hand, a critic that learns, and its place beside the policy."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Accuracy of one or minus one by the evaluation's grader, and the punishment of length."""
 
-from __future__ import annotations
-
 import pytest
 
 from atrl_bench.grading.grade import GradingPool

@@ -1,7 +1,5 @@
 """A reward of the user's own: in a file, in a module, beside the shipped one, and with mistakes in it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

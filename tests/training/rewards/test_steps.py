@@ -1,7 +1,5 @@
 """StepGRPO's rewards on chains written for the purpose, and what a training set says about its chains."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """T-GRPO: its two rewards by hand, what is shuffled and what is trained on, and runs that are killed."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rewards by the sort of answer, each redone by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

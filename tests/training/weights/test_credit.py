@@ -1,7 +1,5 @@
 """From recorded rows to weights: what gets a credit, what gets one, and what is counted."""
 
-from __future__ import annotations
-
 import math
 import os
 

@@ -1,7 +1,5 @@
 """VPPO: its three formulas by hand, its patches against pictures blackened before the processor, and the trainer."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -36,7 +36,7 @@ from atrl_bench.grading.scorers.mega.sequences import by_key, dict_of, items_of,
 from atrl_bench.grading.scorers.scored import Scored
 from atrl_bench.results.records import Gold
 
-BOXES, POINTS = partial(places.points_of, 4), partial(places.points_of, 2)
+BOXES = partial(places.points_of, 4)
 
 
 def _either(predicted: dict[Any, Any], right: dict[Any, Any]) -> dict[Any, Any]:
