@@ -141,7 +141,7 @@ def quality(lengths: list[int], num_responses: int, bases: list[str]) -> None:
 def mean_credit(
     attention: AttentionRows | RowSketch, config: CreditConfig, first: int, num_seeds: int = 8
 ) -> np.ndarray:
-    return np.mean([token_credit(attention, "atrl", config, first + n).credit_T.numpy() for n in range(num_seeds)], 0)
+    return token_credit(attention, "atrl", config.replace(partitions=num_seeds), first).credit_T.numpy()
 
 
 def main() -> None:

@@ -189,12 +189,19 @@ class RowSketcher:
             cosine_BT[:, near[block.start]] = _NOBODY
 
         proposing_TD = torch.nn.functional.normalize(_first(x_TD, _PROPOSING), dim=1)
+        # Of all tokens at once what is small: for each block it would cost more to ask for than to do.
+        head_TL = self._head_TL.new_empty(num_tokens, _PROPOSED * self._limit)
+        product_TL, proposed_TL = x_TD.new_empty(2, *head_TL.shape)
+        row_PD = x_TD.new_empty(BLOCK * head_TL.shape[1], x_TD.shape[1])
         for block, proposed_BL, head_BL in most_similar(proposing_TD, _PROPOSED * self._limit, self._blocks, hide):
-            head_BL = head_BL.clamp(max=num_tokens - 1)
-            head_BLD = x_TD.index_select(0, head_BL.flatten()).view(*head_BL.shape, -1)
-            product_BL = (head_BLD @ x_TD[block, :, None])[:, :, 0]
-            cosine_BL = estimated_cosine(product_BL, square_T1[block], square_T1[head_BL, 0])
-            self._take(block, head_BL, cosine_BL.masked_fill(proposed_BL == _NOBODY, _NOBODY))
+            torch.clamp(head_BL, max=num_tokens - 1, out=head_TL[block])
+            proposed_TL[block] = proposed_BL
+            head_P = head_TL[block].flatten()
+            torch.index_select(x_TD, 0, head_P, out=row_PD[: len(head_P)])
+            row_BLD = row_PD[: len(head_P)].view(*head_BL.shape, -1)
+            torch.sum(row_BLD.mul_(x_TD[block, None]), dim=2, out=product_TL[block])
+        cosine_TL = estimated_cosine(product_TL, square_T1, square_T1[head_TL, 0])
+        self._take(slice(num_tokens), head_TL, cosine_TL.masked_fill(proposed_TL == _NOBODY, _NOBODY))
 
     def _offer(self, block: slice, others: slice, cosine_BN: Tensor) -> None:
         best_BL = cosine_BN.topk(min(self._limit, cosine_BN.shape[1]), dim=1)
