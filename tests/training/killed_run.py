@@ -12,10 +12,10 @@ from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rewards.registry import ANSWER_REWARDS, AnswerReward
 from atrl_bench.training.run import train
 
-if __name__ == "__main__":
+
+def trained(recipe: str, base: str, data: str, out: str, profile: str) -> None:
     rollouts.GradingPool = pairs.GradingPool = CoinPool
     ANSWER_REWARDS["typed"] = AnswerReward(CoinReward, 0.0, "a coin")
-    recipe, base, data, out, profile = sys.argv[1:]
     fields = json.loads(recipe)
     train(
         load_recipe(fields.pop("name"), **fields),
@@ -25,3 +25,7 @@ if __name__ == "__main__":
         out=Path(out),
         seed=0,
     )
+
+
+if __name__ == "__main__":
+    trained(*sys.argv[1:])

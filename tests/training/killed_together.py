@@ -17,12 +17,9 @@ import accelerate  # noqa: F401
 import torch
 import transformers.models.qwen2_5_vl.modeling_qwen2_5_vl  # noqa: F401
 import trl  # noqa: F401
-from conftest import CoinPool  # the folder of a program is the first place where Python looks
+from killed_run import trained  # the folder of a program is the first place where Python looks
 
-from atrl_bench.profiles import Profile
-from atrl_bench.training import preferences, rollouts, saving, supervised  # noqa: F401
-from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import train
+from atrl_bench.training import saving
 
 
 def killed_at(place: str, number: int, everyone: bool) -> None:
@@ -40,16 +37,13 @@ def killed_at(place: str, number: int, everyone: bool) -> None:
     setattr(owner, name, call)
 
 
-def process(rank: int, port: int, out: Path, moment: dict | None) -> int:
+def process(rank: int, port: int, out: Path, moment: dict | None) -> None:
     world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ |= {name: str(value) for name, value in world.items()}
     os.environ |= {"ACCELERATE_USE_CPU": "true", "ACCELERATE_USE_FSDP": "true"}
     if moment and moment.pop("process") == rank:
         killed_at(**moment)
-    fields = json.loads(recipe)
-    where = {"base_model": base, "data_dir": Path(data), "out": out}
-    train(load_recipe(fields.pop("name"), **fields), profile=Profile.model_validate_json(profile), **where, seed=0)
-    return 0
+    trained(recipe, base, data, str(out), profile)
 
 
 def launch(out: Path, moment: dict | None = None) -> list[int]:
@@ -65,7 +59,8 @@ def launch(out: Path, moment: dict | None = None) -> list[int]:
         if child == 0:
             code = 1
             try:
-                code = process(rank, port, out, moment)
+                process(rank, port, out, moment)
+                code = 0
             finally:
                 sys.stderr.flush()
                 os._exit(code)
@@ -87,7 +82,6 @@ def launch(out: Path, moment: dict | None = None) -> list[int]:
 if __name__ == "__main__":
     recipe, base, data, out, profile, moments = sys.argv[1:]
     torch.set_num_threads(1)
-    rollouts.GradingPool = CoinPool
     saving.MOST_FILE_BYTES = 600_000  # several files
     report = {"whole": launch(Path(out) / "whole"), "steps": {}, "codes": {}}
     for phase, moment in json.loads(moments).items():
