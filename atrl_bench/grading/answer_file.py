@@ -26,7 +26,7 @@ RULES = tuple(field.name for field in fields(Gold) if field.name != "answer")  #
 
 @dataclass(frozen=True)
 class GradedLine:
-    """The verdict on one line: its state and points, what was extracted, who decided and why."""
+    """The verdict on one line: what was extracted, who decided and why."""
 
     line: int
     state: State

@@ -11,15 +11,16 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import pi, sqrt
 
-from atrl_bench.grading.exact_numbers import DECIMAL, INTEGER, THOUSANDS, UnreadableError, parse_number, rational
+from atrl_bench.grading.boxed import depths
+from atrl_bench.grading.exact_numbers import DECIMAL, THOUSANDS, UnreadableError, parse_number, rational
 from atrl_bench.grading.numbers_in_text import sole_number
 from atrl_bench.grading.spelling import NUMBER_WORDS, clean, fold
 from atrl_bench.grading.units import split_counted, split_unit
 
 MAX_CHARS = 400  # longer texts are not answers that this grammar reads
-MAX_GROUPS = 4  # inside each other
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ class ParsedAnswer:
         if len(self.text) > MAX_CHARS or not self.cleaned:
             return None
         try:
-            return _value(self.cleaned, 0)
-        except UnreadableError:
+            return _value(self.cleaned)
+        except (UnreadableError, RecursionError):
             return None
 
     @cached_property
@@ -135,27 +136,16 @@ def parse(text: str) -> ParsedAnswer:
 _FORMULA = re.compile(r"[\d\\^=<>≤≥∞∪∩√π+*/]|\b[A-Za-z]\b")
 _NAMES_A_THING = re.compile(r"n ?/ ?a|[\w ./-]{1,100}\.(?:png|jpe?g|gif|bmp|webp|svg)", re.I)  # no question for sympy
 _LONG_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{4,}\b")
-_BACK_TO_LATEX = (
-    (re.compile(r"√\s?(\d+|π)"), r"\\sqrt{\1}"),
-    (re.compile(r"√\s?\(([^()]*)\)"), r"\\sqrt{\1}"),
-    (re.compile("√"), r"\\sqrt"),
-    (re.compile("π"), r"\\pi "),
-    (re.compile("∞"), r"\\infty "),
-    (re.compile("｛"), r"\\{"),
-    (re.compile("｝"), r"\\}"),
-    (re.compile("°"), ""),
-    (re.compile("≤"), r"\\le "),
-    (re.compile("≥"), r"\\ge "),
-    (re.compile("∪"), r"\\cup "),
-    (re.compile("∩"), r"\\cap "),
-    (re.compile("±"), r"\\pm "),
-    (re.compile(r"\*"), r"\\cdot "),
+_BACK_TO_LATEX = tuple(
+    (re.compile(pattern), latex)
+    for pattern, latex in (
+        *((r"√\s?(\d+|π)", r"\\sqrt{\1}"), (r"√\s?\(([^()]*)\)", r"\\sqrt{\1}"), ("√", r"\\sqrt"), ("π", r"\\pi ")),
+        *(("∞", r"\\infty "), ("｛", r"\\{"), ("｝", r"\\}"), ("°", ""), ("≤", r"\\le "), ("≥", r"\\ge ")),
+        *(("∪", r"\\cup "), ("∩", r"\\cap "), ("±", r"\\pm "), (r"\*", r"\\cdot ")),
+    )
 )
 
 
-# The grammar ------------------------------------------------------------------------------------------------------
-
-_CLOSING = {"(": ")", "[": "]", "｛": "｝"}
 _LEADING = re.compile(
     r"(?:(?:is|are|equals?|about|approximately|approx\.?|around|roughly|exactly|only|the|answer|a total of)\s+"
     r"|≈\s*|=\s*|约\s*)+",
@@ -170,12 +160,10 @@ _DASHED = re.compile(r"\d+(?:-\d+)+")  # "5-4-3-2-1", "2014-2016": an order or a
 _HAS_VALUE = re.compile(r"[\dπ]")
 
 
-def _value(text: str, depth: int) -> Value:
-    if depth > MAX_GROUPS:
-        raise UnreadableError("nested too deeply")
+def _value(text: str) -> Value:
     text = _LEADING.sub("", text.strip(), count=1) if _LEADING.match(text.strip()) else text.strip()
     text = _NAMED_TUPLE.sub("", _right_side(text))
-    value = _quantity(text) or _bracketed(text, depth)
+    value = _quantity(text) or _bracketed(text)
     if value is not None:
         return value
     if _is_wording(text):
@@ -189,23 +177,15 @@ def _value(text: str, depth: int) -> Value:
 
 def _right_side(text: str) -> str:
     """What follows the last "=": `x=12`, `∠ABC = 50°` and `AB = 1.8*9/1.5 = 10.8` end with the answer."""
-    if _AND.search(text):
+    left, equals, right = text.rpartition("=")
+    if not equals or not left.strip(" =") or _AND.search(text) or not _HAS_VALUE.search(right):
         return text
-    if "=" not in text or any(sign in text for sign in "<>≤≥,;\\｛"):
-        parts = text.rsplit("=", 1)
-        if len(parts) < 2 or not (_NAME.match(parts[0].strip()) and not any(sign in parts[1] for sign in "<>≤≥;")):
-            return text
-        return parts[1].strip() if _HAS_VALUE.search(parts[1]) else text
-    left, _, right = text.rpartition("=")
-    return right.strip() if _HAS_VALUE.search(right) and left.strip(" =") and "=" not in right else text
+    is_plain = not any(sign in text for sign in "<>≤≥,;\\｛")
+    is_named = _NAME.match(left.strip()) and not any(sign in right for sign in "<>≤≥;")
+    return right.strip() if is_plain or is_named else text
 
 
 def _quantity(text: str) -> Quantity | None:
-    decimal = DECIMAL.match(text)
-    if decimal:
-        sign = -1 if decimal[1] == "-" else 1
-        value = Fraction(sign * int(decimal[2] + decimal[3]), 10 ** len(decimal[3]))
-        return Quantity(tuple(rational(value).items()), "", len(decimal[3]))
     if _DASHED.fullmatch(text):
         return None
     bare, unit = split_unit(text)
@@ -225,22 +205,20 @@ def _quantity(text: str) -> Quantity | None:
     except (UnreadableError, ValueError, RecursionError):
         return None
     plain = DECIMAL.match(bare.replace(",", ""))
-    decimals = len(plain[3]) if plain else 0 if INTEGER.match(bare.replace(",", "")) else None
+    decimals = len(plain[1] or "") if plain else None
     return Quantity(tuple(sorted(number.items())), unit, decimals, percent)
 
 
-def _bracketed(text: str, depth: int) -> Bracketed | None:
+def _bracketed(text: str) -> Bracketed | None:
     text, _ = split_unit(text)
-    brackets = ""
-    inner = text
-    if text[:1] in _CLOSING and text[-1:] in ")]｝" and _encloses(text):
+    brackets, inner = "", text
+    inside = depths(text)
+    if text[:1] in tuple("([｛") and text[-1:] in ")]｝" and inside[-1] == 0 and 0 not in inside[:-1]:
         brackets, inner = text[0] + text[-1], text[1:-1]
     parts = _split_commas(inner if brackets else _AND.sub(",", inner))
-    if len(parts) < 2 and not (brackets and brackets != "()" and parts):
+    if not all(parts) or (len(parts) < 2 and brackets in ("", "()")):
         return None
-    if any(not part for part in parts):
-        return None
-    items = [Words(part) if part in ("∞", "-∞", "+∞") else _value(part, depth + 1) for part in parts]
+    items = [Words(part) if part in ("∞", "-∞", "+∞") else _value(part) for part in parts]
     return Bracketed("{}" if brackets == "｛｝" else brackets, tuple(items), tuple(map(_name, parts)))
 
 
@@ -250,24 +228,11 @@ def _name(part: str) -> str:
     return "".join(left.split()) if equals and _NAME.match(left.strip()) else ""
 
 
-def _encloses(text: str) -> bool:
-    depth = 0
-    for position, char in enumerate(text):
-        depth += (char in "([｛{") - (char in ")]｝}")
-        if depth == 0 and position < len(text) - 1:
-            return False
-    return depth == 0
-
-
 def _split_commas(text: str) -> list[str]:
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char in "([｛{") - (char in ")]｝}")
-        if char == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return [part.strip() for part in parts]
+    commas = [
+        place for place, (char, depth) in enumerate(zip(text, depths(text), strict=True)) if (char, depth) == (",", 0)
+    ]
+    return [text[start + 1 : end].strip() for start, end in pairwise([-1, *commas, len(text)])]
 
 
 def _is_wording(text: str) -> bool:

@@ -91,8 +91,7 @@ def _compare_options(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingC
     if not 0 <= right_index < len(gold.choices):
         return Match(False, f"names no option; gold {right}")
     if not matching:
-        options = zip(LETTERS, gold.choices, strict=False)
-        matching = [name for name, choice in options if _same_option(choice, answer)]
+        matching = [name for name, choice in zip(LETTERS, gold.choices, strict=False) if _same_option(choice, answer)]
         if len(matching) > 1:
             return Match(False, f"fits the options {' and '.join(matching)}")
     if matching:
@@ -126,13 +125,11 @@ def _compare_values(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingCh
 
 def _equal_ratio(gold: Value, answer: Value) -> bool:
     """Whether one is a ratio and the other its value: 3:2 and 3/2."""
-    if isinstance(gold, Words) and isinstance(answer, Quantity):
-        gold, answer = answer, gold
-    if not isinstance(gold, Quantity) or not isinstance(answer, Words):
-        return False
-    ratio = _RATIO.fullmatch(answer.text)
-    value = parse(f"({ratio[1]})/({ratio[2]})").value if ratio else None
-    return isinstance(value, Quantity) and not gold.unit and value.terms == gold.terms
+    for number, text in ((gold, answer), (answer, gold)):
+        if isinstance(number, Quantity) and isinstance(text, Words) and (ratio := _RATIO.fullmatch(text.text)):
+            value = parse(f"({ratio[1]})/({ratio[2]})").value
+            return isinstance(value, Quantity) and not number.unit and value.terms == number.terms
+    return False
 
 
 # Not a time of day: "4:05" is no ratio, "4:5" is one.
@@ -144,9 +141,6 @@ def _number_for(gold: Value, value: Value, answer: ParsedAnswer) -> Value:
     if isinstance(gold, Quantity) and isinstance(value, Words):
         return answer.sole_number or value
     return value
-
-
-# Values -----------------------------------------------------------------------------------------------------------
 
 
 def _equal(gold: Value, answer: Value, rules: Gold) -> bool:
@@ -195,9 +189,8 @@ def _equal_quantities(gold: Quantity, answer: Quantity, rules: Gold) -> bool:
     if gold.percent == answer.percent:
         return False
     hundredth = Fraction(1, 100)
-    if gold.percent:
-        return _equal_numbers(_scaled(gold, hundredth), answer, rules, off)
-    return _equal_numbers(gold, _scaled(answer, hundredth), rules, off)
+    pair = (_scaled(gold, hundredth), answer) if gold.percent else (gold, _scaled(answer, hundredth))
+    return _equal_numbers(*pair, rules, off)
 
 
 def _relative_error(gold: Quantity, rules: Gold) -> Fraction:
@@ -229,10 +222,7 @@ def _equal_numbers(gold: Quantity, answer: Quantity, rules: Gold, off: Fraction)
 
 
 def _approximate(quantity: Quantity) -> Fraction:
-    exact = quantity.rational
-    if exact is not None:
-        return exact
     try:
-        return Fraction(float(quantity))
+        return Fraction(float(quantity)) if quantity.rational is None else quantity.rational
     except (OverflowError, ValueError):
         return Fraction(0)

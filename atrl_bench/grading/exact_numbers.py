@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import product
@@ -28,10 +28,7 @@ class UnreadableError(ValueError):
     """This text is no number, list or plain wording that the grammar covers."""
 
 
-# Reading ----------------------------------------------------------------------------------------------------------
-
-INTEGER = re.compile(r"[-+]?\d{1,40}\Z")
-DECIMAL = re.compile(r"([-+]?)(\d{0,40})\.(\d{1,40})\Z")
+DECIMAL = re.compile(r"[-+]?(?:\d{1,40}|\d{0,40}\.(\d{1,40}))\Z")  # or an integer
 THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?\Z")
 _NUMERIC = re.compile(r"(?:\\frac|[\d\s.,+*/^(){}\[\]√π%-])*")
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+")
@@ -51,11 +48,10 @@ _TO_PYTHON: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], 
         (r"(?<![\d.,*/^√)}π])(?<![*/^√)}π]\s)(\d+)\s*\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", _mixed),
         (r"(?<![\d.,*/^√)}π])(?<![*/^√)}π]\s)(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", _mixed),
         (r"\}\s*\{", " , "),  # no comma of thousands
-        (r"√\s*\[\s*3\s*\]\s*(?=[({])", "cbrt"),
         (r"\\frac\s*", "frac"),
         (r"\{", "("),
         (r"\}", ")"),
-        (r"(?<=[\d.%)π])\s*(?=[(√π]|frac|cbrt)", "*"),  # 2√3; 1/2√3 is (1/2)√3, left to right
+        (r"(?<=[\d.%)π])\s*(?=[(√π]|frac)", "*"),  # 2√3; 1/2√3 is (1/2)√3, left to right
         ("√", "~"),  # a prefix
         (r"\^", "**"),
         ("%", "*percent"),
@@ -65,8 +61,8 @@ _TO_PYTHON: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], 
 
 def parse_number(text: str) -> Surd:
     """The number that a cleaned text without unit denotes; raises `UnreadableError` for anything else."""
-    if INTEGER.match(text):
-        return rational(Fraction(int(text)))
+    if DECIMAL.match(text):
+        return rational(Fraction(text))
     if not _NUMERIC.fullmatch(text):
         raise UnreadableError(text)
     for pattern, python in _TO_PYTHON:
@@ -97,12 +93,7 @@ def _computed(node: ast.expr, numbers: Mapping[str, Surd]) -> Surd:
             return _OPERATIONS[type(op)](_computed(left, numbers), _computed(right, numbers))
         case ast.Call(ast.Name("frac"), [above, below]):
             return _divide(_computed(above, numbers), _computed(below, numbers))
-        case ast.Call(ast.Name("cbrt"), [radicand]):
-            return _root(_computed(radicand, numbers), 3)
     raise UnreadableError("no number")
-
-
-# Arithmetic -------------------------------------------------------------------------------------------------------
 
 
 def rational(value: Fraction) -> Surd:
@@ -126,12 +117,11 @@ def _add(left: Surd, right: Surd, sign: int = 1) -> Surd:
 
 
 def _multiply(left: Surd, right: Surd) -> Surd:
-    def terms() -> Iterator[tuple[tuple[int, int], Fraction]]:
-        for ((r, k), p), ((s, j), q) in product(left.items(), right.items()):
-            outside, inside = _split_square(r * s)
-            yield (inside, k + j), p * q * outside
-
-    return _collected(terms())
+    terms = []
+    for ((r, k), p), ((s, j), q) in product(left.items(), right.items()):
+        outside, inside = _split_square(r * s)
+        terms.append(((inside, k + j), p * q * outside))
+    return _collected(terms)
 
 
 def _divide(left: Surd, right: Surd) -> Surd:
@@ -152,7 +142,7 @@ def _power(base: Surd, exponent: Surd) -> Surd:
     if value is None:
         raise UnreadableError("an irrational exponent")
     if value.denominator == 2 and value.numerator == 1:
-        return _root(base, 2)
+        return _root(base)
     if value.denominator != 1 or abs(value) > MAX_EXPONENT:
         raise UnreadableError("an exponent out of range")
     result = rational(Fraction(1))
@@ -161,26 +151,16 @@ def _power(base: Surd, exponent: Surd) -> Surd:
     return _divide(rational(Fraction(1)), result) if value < 0 else result
 
 
-def _root(radicand: Surd, degree: int) -> Surd:
+def _root(radicand: Surd) -> Surd:
     if not radicand:
         return {}
     if set(radicand) != {(1, 0)}:
         raise UnreadableError("a root of a root")
     value = radicand[1, 0]
-    if degree != 2:
-        return rational(Fraction(_exact_root(value.numerator, degree), _exact_root(value.denominator, degree)))
     if value < 0:
         raise UnreadableError("a root of a negative number")
     outside, inside = _split_square(value.numerator * value.denominator)
     return {(inside, 0): Fraction(outside, value.denominator)}
-
-
-def _exact_root(value: int, degree: int) -> int:
-    if degree == 3 and abs(value) < MAX_RADICAND:
-        root = round(abs(value) ** (1 / 3))
-        if root**3 == abs(value):
-            return root if value > 0 else -root
-    raise UnreadableError("a root that is not a number of this grammar")
 
 
 @lru_cache(maxsize=4096)
@@ -205,7 +185,7 @@ def _split_square(value: int) -> tuple[int, int]:
 _PREFIXES: Mapping[type[ast.unaryop], Callable[[Surd], Surd]] = {
     ast.UAdd: partial(_add, {}),
     ast.USub: partial(_add, {}, sign=-1),
-    ast.Invert: partial(_root, degree=2),
+    ast.Invert: _root,
 }
 _OPERATIONS: Mapping[type[ast.operator], Callable[[Surd, Surd], Surd]] = {
     ast.Add: _add,

@@ -16,14 +16,7 @@ from atrl_bench.grading.answer_parser import Bracketed, Quantity, parse
 from atrl_bench.grading.boxed import last_boxed
 from atrl_bench.grading.numbers_in_text import stated_number
 from atrl_bench.grading.options import lone_letter, named_options
-from atrl_bench.grading.prose import (
-    HYPOTHETICAL,
-    SENTENCE_END,
-    clauses,
-    refuses,
-    sentences,
-    stated_option,
-)
+from atrl_bench.grading.prose import HYPOTHETICAL, SENTENCE_END, clauses, refuses, sentences, stated_option
 from atrl_bench.grading.spelling import in_digits
 from atrl_bench.models.templates import LETTERS
 
@@ -39,10 +32,7 @@ MAX_FORMULA_CHARS = 200  # in a sentence
 def extract_answer(
     response: str, *, choices: Sequence[str] = (), num_choices: int = 0, words: bool = False
 ) -> str | None:
-    """The answer a response gives; with `num_choices`, the first so many letters can be one.
-
-    Where the answer is to be `words`, it is the text after the last "answer is" or a short last line.
-    """
+    """The answer a response gives: in `words`, or also one of the first `num_choices` letters."""
     tail = response[-FALLBACK_CHARS:]
     marked = last_boxed(response[-SEARCHED_CHARS:]) or _last_tagged(tail)
     if marked is not None:
@@ -61,10 +51,7 @@ def extract_answer(
 
 
 def _parts(text: str) -> list[str]:
-    """The texts to read in turn, where a question stands in the response: once more, or the next one, made up.
-
-    Whichever part says what the answer is; the first, where both do or neither.
-    """
+    """Beside a question, once more or the next one, the part that says what the answer is; both, where neither does."""
     match = _QUESTION.search(text.lstrip())
     if match is None:
         return [text]
@@ -107,12 +94,8 @@ def _read_option(text: str, choices: Sequence[str], num_choices: int) -> str | N
 
 def _read_value(text: str) -> str | None:
     if stated := _last_stated(text):
-        is_sentence = (
-            len(stated.split()) > MAX_BARE_WORDS
-            and not _NO_SENTENCE.search(stated)
-            and parse(stated).sole_number is None
-        )
-        return (_stated_value(stated) or stated) if is_sentence else stated
+        is_whole = len(stated.split()) <= MAX_BARE_WORDS or _NO_SENTENCE.search(stated) or parse(stated).sole_number
+        return stated if is_whole else _stated_value(stated) or stated
     bare = text.strip(" \t\r\n*$`")
     if _is_bare(bare):
         return in_digits(bare)
@@ -217,8 +200,8 @@ _CALCULATION = re.compile(r"[^A-Za-z=]*\d[^A-Za-z=]*[-−+*/×÷][^A-Za-z]*=")  
 _SUM = re.compile(r"\s[-−+]\s")
 _EQUATION = re.compile(r"[A-Za-z]\w?\s?=")  # y = 3x + 2
 _DIGIT = re.compile(r"\d")
-_LONG_WORD = re.compile(r"[A-Za-z]{4}|[一-鿿]")
 _NO_SENTENCE = re.compile(r"[\\()\[\]{}｛｝≈]|\b(?:or|and)\b")
+_LONG_WORD = re.compile(r"[A-Za-z]{4}|[一-鿿]")
 _PHRASE = re.compile(
     r"\banswers?\b(?:\s+to\s[^.\n]{1,60}?)??[\s*_]{0,4}(?:is|are|was|would\s+be|should\s+be|must\s+be|[:=：])+[\s*_:：]{0,4}"
     r"|\b(?:correct|right|best)\s+(?:option|choice|figure|letter|one|image|picture)(?:\s+letter)?\b[\s*_]{0,4}(?:is|[:=：])+[\s*_:：]{0,4}"

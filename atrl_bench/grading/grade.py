@@ -8,13 +8,13 @@ does not ask "right or wrong", a scorer decides in place of the comparison (`sco
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
 from atrl_bench.grading.answer_parser import parse
+from atrl_bench.grading.boxed import depths
 from atrl_bench.grading.comparison import PendingCheck, compare, parse_gold
 from atrl_bench.grading.extraction import extract_answer
 from atrl_bench.grading.scorers.registry import METRICS, Metric, ProgramMetric, find_metric
@@ -25,7 +25,7 @@ from atrl_bench.results.records import Gold, State, Verdict
 from atrl_bench.sandbox.pool import Call, Failure, WorkerPool
 
 MAX_ANSWER_CHARS = 2000  # no gold answer is longer; a longer extraction is a runaway response
-MAX_DEPTH = 16  # of brackets in an answer
+MAX_DEPTH = 16  # of brackets in an answer: the grammar behind sympy takes exponentially long over deep ones
 
 
 class PendingScore(NamedTuple):
@@ -64,7 +64,7 @@ def _grade_answer(response: str, gold: Gold) -> Verdict | PendingCheck | Pending
         return _no_answer(text, "fast")
     if text == parsed_gold.answer.text:
         return Verdict("correct", text, "fast", "same text")
-    if _depth(text) > MAX_DEPTH:
+    if max(depths(text), default=0) > MAX_DEPTH:
         return Verdict("unparseable", text[:80], "fast", f"brackets nested more than {MAX_DEPTH} deep")
     compared = compare(parsed_gold, parse(text))
     if isinstance(compared, PendingCheck):
@@ -107,31 +107,12 @@ def _no_answer(text: str | None, grader: str) -> Verdict:
     return Verdict("unparseable", text[:80], grader, f"the answer has {len(text)} characters")
 
 
-_BRACKET = re.compile(r"[()\[\]{}]")
-
-
-def _depth(text: str) -> int:
-    """How deep brackets are nested: the grammar behind sympy takes exponentially long over deep ones."""
-    depth = deepest = 0
-    for bracket in _BRACKET.findall(text):
-        depth += 1 if bracket in "([{" else -1
-        deepest = max(deepest, depth)
-    return deepest
-
-
-# Many answers -----------------------------------------------------------------------------------------------------
-
-
 class GradingPool(WorkerPool):
     """Grades many answers; starts workers, one a core at most, only for what cannot be decided at once."""
 
     def __init__(self, *, num_workers: int | None = None, seconds: float = 3.0, memory_bytes: int = 2 << 30) -> None:
-        super().__init__(
-            num_workers=num_workers or usable_cores(),
-            seconds=seconds,
-            memory_bytes=memory_bytes,
-            preloaded=PRELOADED,
-        )
+        num_workers = num_workers or usable_cores()
+        super().__init__(num_workers=num_workers, seconds=seconds, memory_bytes=memory_bytes, preloaded=PRELOADED)
 
     def grade_many(self, answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
         decided = [grade_fast(response, gold) for response, gold in answers]

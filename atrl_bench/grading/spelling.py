@@ -18,18 +18,9 @@ _CHARACTERS = str.maketrans(
         **dict.fromkeys("掳º˚", "°"),  # 掳 is the degree sign, once read in a Chinese code page
         **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad"),
         **dict.fromkeys("\t\n\r\f\v\u00a0\u2009\u202f\u3000", " "),
-        "、": ",",
-        "。": ".",
-        "²": "^2",
-        "³": "^3",
-        "½": r"\frac{1}{2}",
-        "⅓": r"\frac{1}{3}",
-        "⅔": r"\frac{2}{3}",
-        "¼": r"\frac{1}{4}",
-        "¾": r"\frac{3}{4}",
-        "≅": "≈",
-        "≃": "≈",
-        "𝜋": "π",
+        **dict(zip("、。≅≃𝜋", ",.≈≈π", strict=True)),
+        **{power: f"^{digit}" for power, digit in zip("²³", "23", strict=True)},
+        **{char: rf"\frac{{{above}}}{{{below}}}" for char, above, below in zip("½⅓⅔¼¾", "11213", "23344", strict=True)},
     }
 )
 _REWRITES = tuple(
@@ -84,16 +75,17 @@ def fold(text: str) -> str:
     return "".join(_ARTICLES.sub("", text.casefold()).split())
 
 
-_ALONE = (*NUMBER_WORDS, *TENS)
+_VALUES = {word: value for value, word in enumerate(NUMBER_WORDS)} | {
+    f"{tens} {one}".strip(): 10 * place + value
+    for place, tens in enumerate(TENS, start=2)
+    for value, one in enumerate(("", *NUMBER_WORDS[1:10]))
+}
 
 
 def in_digits(number: str) -> str:
     """A number in digits where it is in words and above twelve or negative: "thirty-six", "negative eight"."""
-    words = number.lower().replace("-", " ").split()
-    sign = "-" * (words[:1] == ["negative"])
-    *tens, last = words[len(sign) :] or [""]
-    is_two_digits = len(tens) == 1 and tens[0] in TENS and last in NUMBER_WORDS[1:10]
-    if (words[:1] == [last] and last in NUMBER_WORDS[:13]) or not (is_two_digits or (not tens and last in _ALONE)):
+    words = " ".join(number.lower().replace("-", " ").split())
+    value = _VALUES.get(words.removeprefix("negative "))
+    if value is None or words in NUMBER_WORDS[:13]:
         return number
-    value = 10 * TENS.index(last) + 20 if last in TENS else NUMBER_WORDS.index(last)
-    return f"{sign}{value + sum(10 * TENS.index(word) + 20 for word in tens)}"
+    return f"-{value}" if words.startswith("negative ") else str(value)

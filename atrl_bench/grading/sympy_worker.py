@@ -20,10 +20,7 @@ PRELOADED = ("latex2sympy2_extended.latex2sympy2", "math_verify.grader")  # once
 
 
 def compare_formulas(gold: str, answer: str) -> Literal["equal", "different", "unreadable", "too large"]:
-    """Whether the answer is equal to the gold, or that the grammar does not cover them or they are too large to expand.
-
-    `gold` is a formula, or several, one a line: any of them counts.
-    """
+    """Whether the answer is equal to the gold formula, or to one of several, one a line."""
     from math_verify.grader import sympy_expr_eq
 
     gold_formulas = [formula for line in gold.splitlines() if (formula := read_formula(line)) is not None]
