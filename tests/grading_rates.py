@@ -1,6 +1,7 @@
 """How often prose is misread, by source of the labelled answers: counts and intervals, never a row of the sealed part.
 
-`python tests/grading_rates.py` writes the table into docs/statistics.md; tests/grading/test_prose.py compares.
+`python tests/grading_rates.py` writes the table into docs/statistics.md, and the sealed rates where a reader first
+meets grading; tests/grading/test_prose.py compares.
 """
 
 import json
@@ -16,8 +17,11 @@ from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
 
 READ, SEALED = (Path(__file__).parent / "grading" / "corpus" / f"{part}.jsonl" for part in ("read", "sealed"))
-PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "statistics.md"
 BLOCK = re.compile(r"(<!-- grading -->\n)(.*?)(<!-- end -->)", re.S)
+FIRST_PAGES = ROOT / "README.md", ROOT / "docs" / "own.md"
+SENTENCE = re.compile(r"(<!-- graded -->)(.*?)(<!-- end -->)", re.S)
 
 
 class Rates(NamedTuple):
@@ -63,9 +67,18 @@ def _interval(errors: int, of: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _said(errors: int, of: int) -> str:
+def _share(errors: int, of: int) -> str:
     low, high = _interval(errors, of)
-    return f"{errors} of {of:,}: {100 * errors / of:.1f} % ({100 * low:.1f}–{100 * high:.1f})"
+    return f"{100 * errors / of:.1f} % ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def _said(errors: int, of: int) -> str:
+    return f"{errors} of {of:,}: {_share(errors, of)}"
+
+
+def sentence(sealed: dict[str, Rates]) -> str:
+    every = sum(sealed.values(), Rates(0, 0, 0, 0))
+    return f"{_share(*every[:2])} of right answers in prose are refused, {_share(*every[2:])} of others accepted"
 
 
 def table(parts: dict[str, dict[str, Rates]]) -> Iterator[str]:
@@ -84,6 +97,10 @@ def block(parts: dict[str, dict[str, Rates]]) -> str:
 
 if __name__ == "__main__":
     found = {path.stem: rates_by_source(rows := read_rows(path), states_of(rows)) for path in (READ, SEALED)}
-    text = PAGE.read_text("utf-8")
-    PAGE.write_text(BLOCK.sub(lambda match: match[1] + block(found) + match[3], text), "utf-8")
+    for page, place, said in [
+        (PAGE, BLOCK, block(found)),
+        *((p, SENTENCE, sentence(found["sealed"])) for p in FIRST_PAGES),
+    ]:
+        text = page.read_text("utf-8")
+        page.write_text(place.sub(lambda match, said=said: match[1] + said + match[3], text), "utf-8")
     print(block(found))

@@ -58,6 +58,9 @@ def test_of_sealed_answers_no_more_are_misread_than_is_said(by_source):
 def test_the_docs_say_these_rates(by_source):
     (said,) = rates.BLOCK.findall(rates.PAGE.read_text("utf-8"))
     assert said[1] == rates.block(by_source)
+    for page in rates.FIRST_PAGES:
+        (said,) = rates.SENTENCE.findall(page.read_text("utf-8"))
+        assert said[1] == rates.sentence(by_source["sealed"])
 
 
 def test_no_answer_is_read_out_of_a_refusal_an_echo_or_a_text_that_was_cut_off(rows, states):
