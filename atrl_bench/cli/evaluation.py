@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -124,13 +125,7 @@ def evaluate(
     judge = None
     if judge_base_url:
         criteria = judge_prompt and text_of(judge_prompt)
-        judge = JudgeConfig(
-            judge_base_url,
-            judge_model,
-            criteria=criteria,
-            prices=prices_of(judge_prices),
-            budget=None if prices else budget,
-        )
+        judge = JudgeConfig(judge_base_url, judge_model, criteria=criteria, prices=prices_of(judge_prices))
     elif judge_prompt or judge_prices:
         raise BadParameter("--judge-prompt and --judge-prices are for --judge-base-url; see `atrl-bench judge --help`")
     endpoint = None
@@ -150,6 +145,13 @@ def evaluate(
     quiet = options.as_json or not launched().is_main
     choice = EvaluationOptions(None, limit, frames, judge, endpoint, options.seed, image)
     names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
+    if budget is not None and (judge := judge or run_dir.judge):
+        if prices and judge.prices is None:
+            raise BadParameter(
+                "--max-cost in money counts the judge, too: give --judge-prices, `atrl-bench judge --prices` of a "
+                "folder's judge; 0,0 where it costs nothing"
+            )
+        choice = replace(choice, judge=replace(judge, budget=budget.beside(judge.prices if prices else None)))
     if columns is not None:
         if not any(map(is_table, names)):
             raise BadParameter("--columns is for a benchmark of your own: --tasks mine.jsonl")

@@ -37,9 +37,7 @@ JudgePrompt = Annotated[
     str | None, Option(help="what it counts as equal, in your own words or a file with them; default: ours")
 ]
 JudgeModel = Annotated[str, Option(help="model name at that URL")]
-JudgePrices = Annotated[
-    str | None, Option(help="money for a million tokens of questions and of replies, for the dry run: 0.15,0.60")
-]
+JudgePrices = Annotated[str | None, Option(help="money for a million tokens of questions and of replies: 0.15,0.60")]
 
 
 # What a shell offers after Tab, at once; of several names with commas between, the last is completed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from atrl_bench.errors import BudgetSpentError
 
@@ -23,16 +23,30 @@ class Budget:
     prices: tuple[float, float] | None = None  # of a million tokens of prompts, and of answers; None: tokens count
     num_prompt_tokens: int = 0
     num_answer_tokens: int = 0
+    parts: list[Budget] = field(default_factory=list, repr=False, compare=False)  # under one limit, this one too
+
+    def __post_init__(self) -> None:
+        self.parts.append(self)
+
+    def beside(self, prices: tuple[float, float] | None) -> Budget:
+        """What another server of the same command takes, at its own prices, out of the same limit."""
+        return Budget(self.limit, prices, parts=self.parts)
 
     @property
     def spent(self) -> float:
-        if self.prices is None:
-            return self.num_prompt_tokens + self.num_answer_tokens
-        return money(self.num_prompt_tokens, self.num_answer_tokens, self.prices)
+        return sum(
+            part.num_prompt_tokens + part.num_answer_tokens
+            if part.prices is None
+            else money(part.num_prompt_tokens, part.num_answer_tokens, part.prices)
+            for part in self.parts
+        )
 
     @property
     def text(self) -> str:
-        tokens = f"{self.num_prompt_tokens:,} tokens of prompts and {self.num_answer_tokens:,} of answers"
+        prompts, answers = (
+            sum(getattr(part, f"num_{kind}_tokens") for part in self.parts) for kind in ("prompt", "answer")
+        )
+        tokens = f"{prompts:,} tokens of prompts and {answers:,} of answers"
         if self.prices is None:
             return f"{tokens}, of {self.limit:,.0f}"
         return f"{self.spent:,.4g} of {self.limit:,.4g}: {tokens}"

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from atrl_bench.errors import BudgetSpentError
+from atrl_bench.models.budget import Budget
 from atrl_bench.models.completion import tokens_taken
 
 NUM_PROBLEMS = 12
@@ -17,7 +19,7 @@ def evaluate(tmp_path, serve):
     rows = [{"question": f"What is {n} + 1?", "answer": n + 1} for n in range(NUM_PROBLEMS)]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     usage = {"prompt_tokens": 900, "completion_tokens": 100}
-    reply = {"choices": [{"message": {"content": r"\boxed{3}"}, "finish_reason": "stop"}], "usage": usage}
+    reply = {"choices": [{"message": {"content": "\\boxed{3}\nCorrect"}, "finish_reason": "stop"}], "usage": usage}
     server = serve(json.dumps(reply).encode())
     words = ("evaluate", "x", "--base-url", server.url, "--tasks", "mine.jsonl", "--profile", "smoke", "--repeats", "1")
 
@@ -50,6 +52,36 @@ def test_the_tokens_of_a_judge_are_spent_too(evaluate) -> None:
     # The calibration questions come first: five, and those beside them.
     assert [body["model"] for body in server.requests] == ["judge"] * len(server.requests)
     assert 5 <= len(server.requests) <= 13
+
+
+def test_the_judge_of_the_folder_is_counted_too(evaluate, tmp_path) -> None:
+    run, server = evaluate
+    choose = ["judge", server.url, "--model", "judge", "--no-strict", "--profile", "smoke"]
+    subprocess.run([sys.executable, "-m", "atrl_bench", *choose], check=True, cwd=tmp_path, capture_output=True)
+    before = len(server.requests)
+    done = run("--max-cost", "100000")
+    asked = server.requests[before:]
+    assert {body["model"] for body in asked} == {"x", "judge"}
+    assert f"Spent: {900 * len(asked):,} tokens of prompts and {100 * len(asked):,} of answers" in done.stdout
+
+
+def test_a_judge_has_its_own_prices_under_the_same_cap(evaluate) -> None:
+    budget = Budget(10.0, (1e6, 0.0))
+    of_judge = budget.beside((0.0, 2e6))
+    of_judge.count(5, 2)
+    budget.count(3, 9)
+    assert (budget.spent, of_judge.spent) == (3 + 4, 7)
+    budget.require_left()
+    of_judge.count(0, 2)
+    with pytest.raises(BudgetSpentError, match="11 of 10: 8 tokens of prompts and 13 of answers"):
+        budget.require_left()
+
+    run, server = evaluate
+    judged = ("--max-cost", "20", "--prices", "0,0", "--judge-base-url", server.url, "--judge-model", "judge")
+    assert "give --judge-prices" in " ".join(run(*judged).stderr.replace("│", " ").split())
+    assert server.requests == []
+    stopped = run(*judged, "--judge-prices", "10000,0")  # 9 a question: three, and those beside them
+    assert (stopped.returncode, 3 <= len(server.requests) <= 11) == (3, True)
 
 
 def test_a_server_that_tells_no_usage_is_counted_by_letters_and_pictures() -> None:
