@@ -6,8 +6,8 @@
 A store is filled through `Store`: the 65 cells of `main_7b` under the profile mini, eight repeats, 1.2 kB of text an
 answer. Every command runs in a process of its own, with nothing in it measured but itself: "report" first writes every
 page, "report again" finds the store unchanged, "report, one cell grown" finds one of its 65 cells with another verdict.
-The exponent is the slope of seconds against answers on logarithmic axes. `--answers 1000000,4000000` needs 3 GB and
-12 GB of disk; `--folder` keeps the stores, and takes those that are there.
+The exponent is the slope of seconds against answers on logarithmic axes. `--answers 1000000,4000000` needs 1 GB and
+4 GB of disk, exports of every answer 2 GB and 8 GB more; `--folder` keeps the stores, and takes those that are there.
 
 `--writers` has one and four processes write to one store, in batches of 8 and of 256 answers with their verdicts and
 a heartbeat, beside as many plain flushes of the same bytes to the same disk, and prints answers a second and the
