@@ -82,7 +82,7 @@ def _corrected(pairs: Sequence[Comparison]) -> list[Comparison]:
 
 def _differ_in_credit(row: RowDefinition, other: RowDefinition) -> bool:
     """Whether an AT-RL row and one without credit are the same but for that."""
-    same = [(one.recipe, one.model, one.data, one.group) for one in (row, other)]
+    same = [(one.recipe, one.model, one.data, one.group, one.settings) for one in (row, other)]
     return (row.credit.rule, other.credit.rule) == ("atrl", "uniform") and same[0] == same[1]
 
 

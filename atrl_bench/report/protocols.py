@@ -108,8 +108,8 @@ def _pairs(table: Table, definition: TableDefinition) -> Iterable[Pair]:
 
 
 def _is_other(row: RowDefinition, other: RowDefinition, definition: TableDefinition) -> bool:
-    same = definition.model_of(row) == definition.model_of(other) and row.recipe == other.recipe
-    return same and other.protocol is None and other.group == row.group
+    trained = [(definition.model_of(each), each.recipe, each.settings) for each in (row, other)]
+    return trained[0] == trained[1] and other.protocol is None and other.group == row.group
 
 
 def _estimate(row: Row | None, column: int) -> Estimate | None:

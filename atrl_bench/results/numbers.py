@@ -11,8 +11,8 @@ WORDS = {1: "up", -1: "down", 0: "equal"}
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share between 0 and 1 as percent, without the sign: 0.4686 is 46.9."""
-    return "–" if math.isnan(share) else f"{100 * share:.{digits}f}"
+    """A share as percent, without its sign: 0.4686 is 46.9, -0.176 is −17.6."""
+    return "–" if math.isnan(share) else f"{100 * share:z.{digits}f}".replace("-", "−")
 
 
 def half_width(estimate: Estimate) -> str:
