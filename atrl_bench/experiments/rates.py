@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 PICKED_BY = "late accuracy"  # of a training run's summary
 PROFILES_OWN = 1.0
@@ -35,6 +37,8 @@ def cross_fitted(runs: RunsByRate, seeds: Sequence[int]) -> dict[int, float]:
     done = {rate: [run for run in runs[rate] if run.state == "done" and PICKED_BY in run.summary] for rate in runs}
     if any(len(of_rate) < len(seeds) for of_rate in done.values()):
         return {}
+    import numpy as np
+
     rates = [rate for rate in sorted(done) if not any(map(broke, done[rate]))]
     accuracy_RS = np.array([[run.summary[PICKED_BY] for run in done[rate]] for rate in rates])
     return dict(zip(seeds, picked(accuracy_RS, rates) if rates else [math.nan] * len(seeds), strict=True))
@@ -45,6 +49,8 @@ def picked(accuracy_RS: NDArray[np.float64], rates: Sequence[float]) -> list[flo
 
     Of equals the smallest. Up to four rates it passes through their means. One seed has no others: it picks for itself.
     """
+    import numpy as np
+
     num_rates, num_seeds = accuracy_RS.shape
     others_RS = (accuracy_RS.sum(1, keepdims=True) - accuracy_RS) / (num_seeds - 1) if num_seeds > 1 else accuracy_RS
     powers_RK = np.vander(np.log2(rates), min(4, num_rates))
