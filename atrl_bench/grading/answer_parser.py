@@ -122,9 +122,9 @@ class ParsedAnswer:
         if not _FORMULA.search(text) or len(_LONG_WORD.findall(text)) > 1 or not text.isprintable():
             return None
         text, _ = split_unit(text)
-        for pattern, latex in _BACK_TO_LATEX:
-            text = pattern.sub(latex, text)
-        return text
+        for root in _ROOTS:
+            text = root.sub(r"\\sqrt{\1}", text)
+        return text.translate(_TO_LATEX)
 
 
 @lru_cache(maxsize=8192)
@@ -136,14 +136,9 @@ def parse(text: str) -> ParsedAnswer:
 _FORMULA = re.compile(r"[\d\\^=<>≤≥∞∪∩√π+*/]|\b[A-Za-z]\b")
 _NAMES_A_THING = re.compile(r"n ?/ ?a|[\w ./-]{1,100}\.(?:png|jpe?g|gif|bmp|webp|svg)", re.I)  # no question for sympy
 _LONG_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{4,}\b")
-_BACK_TO_LATEX = tuple(
-    (re.compile(pattern), latex)
-    for pattern, latex in (
-        *((r"√\s?(\d+|π)", r"\\sqrt{\1}"), (r"√\s?\(([^()]*)\)", r"\\sqrt{\1}"), ("√", r"\\sqrt"), ("π", r"\\pi ")),
-        *(("∞", r"\\infty "), ("｛", r"\\{"), ("｝", r"\\}"), ("°", ""), ("≤", r"\\le "), ("≥", r"\\ge ")),
-        *(("∪", r"\\cup "), ("∩", r"\\cap "), ("±", r"\\pm "), (r"\*", r"\\cdot ")),
-    )
-)
+_ROOTS = (re.compile(r"√\s?(\d+|π)"), re.compile(r"√\s?\(([^()]*)\)"))  # the second may hold the first
+_LATEX = (r"\sqrt", r"\pi ", r"\infty ", r"\{", r"\}", "", r"\le ", r"\ge ", r"\cup ", r"\cap ", r"\pm ", r"\cdot ")
+_TO_LATEX = str.maketrans(dict(zip("√π∞｛｝°≤≥∪∩±*", _LATEX, strict=True)))
 
 
 _LEADING = re.compile(
