@@ -63,7 +63,7 @@ def test_it_is_refused_before_its_weights_are_read_and_what_works_is_said(folder
 
 def test_rules_that_look_at_images_say_so_when_the_trainer_is_made(folder, tmp_path):
     others = ["high_entropy", "entropy_bonus", "probability_weighting", "relative_surprisal"]
-    assert WITHOUT_IMAGES == ["entropy_truncation", *others]
+    assert ["entropy_truncation", *others] == WITHOUT_IMAGES
     with pytest.raises(ValueError, match=r"model of text alone.*high_entropy, entropy_bonus"):
         trainer_of("atrl", folder, tmp_path)
 
