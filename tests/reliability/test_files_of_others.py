@@ -1,7 +1,6 @@
-"""No row opens a file: whatever the type, the nesting or the description of its columns, a picture is bytes."""
+"""Pictures, films and tables of others: none starts a program, leads to another file or unpacks to gigabytes."""
 
 import io
-import json
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -16,119 +15,16 @@ from PIL import Image
 from atrl_bench.data import tables
 from atrl_bench.data.pictures import open_picture
 from atrl_bench.errors import InvalidFileError
-from atrl_bench.evaluation.data import load_rows
 from atrl_bench.evaluation.hooks import open_image, picture_sizes
-from atrl_bench.evaluation.prompts_for import UnreadableRow, read_prompt
-from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.mini.videos import encode
 from atrl_bench.models.video import BadVideoError, read_video
-from atrl_bench.training.data import load_training_data
 
-PAIR = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-NO_BYTES = {"bytes": None}
+
 # Cells that name a file, by the type of their column, and what the table says that the column is.
-NAMED = {
-    "a picture": (PAIR, lambda path: NO_BYTES | {"path": path}, None),
-    "a third field": (
-        pa.struct({"bytes": pa.binary(), "path": pa.string(), "more": pa.int64()}),
-        lambda path: NO_BYTES | {"path": path, "more": 1},
-        None,
-    ),
-    "a path alone": (pa.struct({"path": pa.string()}), lambda path: {"path": path}, None),
-    "fields in another order": (
-        pa.struct({"path": pa.string(), "bytes": pa.binary()}),
-        lambda path: NO_BYTES | {"path": path},
-        None,
-    ),
-    "bytes that are text": (
-        pa.struct({"bytes": pa.string(), "path": pa.string()}),
-        lambda path: {"bytes": path, "path": path},
-        None,
-    ),
-    "text": (pa.string(), lambda path: path, None),
-    "said to be a plain record": (
-        PAIR,
-        lambda path: NO_BYTES | {"path": path},
-        {"bytes": {"dtype": "binary", "_type": "Value"}, "path": {"dtype": "string", "_type": "Value"}},
-    ),
-    **{
-        f"said to be of type {kind}": (PAIR, lambda path: NO_BYTES | {"path": path}, {"_type": kind})
-        for kind in ("Image", "Audio", "Video", "Pdf")
-    },
-    "text that is said to be a picture": (pa.string(), lambda path: path, {"_type": "Image"}),
-    "a list": (pa.list_(PAIR), lambda path: [NO_BYTES | {"path": path}], None),
-    "a list that is said to be of pictures": (
-        pa.list_(PAIR),
-        lambda path: [NO_BYTES | {"path": path}],
-        {"feature": {"_type": "Image"}, "_type": "List"},
-    ),
-    "a map": (pa.map_(pa.string(), pa.string()), lambda path: [("path", path)], None),
-}
-
-
 def picture(kind: str = "PNG", size: tuple[int, int] = (123, 77)) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", size, "red").save(buffer, kind)
     return buffer.getvalue()
-
-
-def write(folder: Path, kind: pa.DataType, cell: object, described: dict | None) -> Path:
-    (folder / "geoqa").mkdir(parents=True)
-    rows = pa.table({"question": ["?"], "ground_truth": ["0"], "image": pa.array([cell], kind)})
-    if described is not None:
-        text = {"dtype": "string", "_type": "Value"}
-        features = {"question": text, "ground_truth": text, "image": described}
-        rows = rows.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    pq.write_table(rows, folder / "geoqa" / "test.parquet")
-    return folder
-
-
-def shown(data: Path) -> list[Image.Image]:
-    """The pictures that the first row of a benchmark shows, none where it cannot be shown."""
-    try:
-        row = load_rows(find_task("geoqa_test"), data)[0]
-    except InvalidFileError:  # of columns that no dataset has
-        return []
-    cells = row["image"] if isinstance(row["image"], list) else [row["image"]]
-
-    def messages() -> list[dict]:
-        return [{"role": "user", "content": [{"type": "image", "url": open_image(cell)} for cell in cells]}]
-
-    prompt = read_prompt("row", messages, lambda _: pytest.fail("no video"))
-    return [] if isinstance(prompt, UnreadableRow) else list(prompt.images)
-
-
-@pytest.mark.parametrize("where", ["absolute", "relative", "linked"])
-@pytest.mark.parametrize(("kind", "cell", "described"), NAMED.values(), ids=NAMED.keys())
-def test_no_row_of_a_benchmark_shows_a_picture_from_outside_its_folder(kind, cell, described, where, tmp_path) -> None:
-    private = tmp_path / "private.png"
-    private.write_bytes(picture())
-    name = {"absolute": str(private), "relative": "../../private.png", "linked": "link.png"}[where]
-    data = write(tmp_path / "data", kind, cell(name), described)
-    (data / "geoqa" / "link.png").symlink_to(private)
-    assert shown(data) == []
-
-
-@pytest.mark.parametrize("name", ["a picture", "a list", "said to be of type Image"])
-def test_a_picture_beside_its_table_is_shown(name, tmp_path) -> None:
-    kind, cell, described = NAMED[name]
-    data = write(tmp_path / "data", kind, cell("own.png"), described)
-    (data / "geoqa" / "own.png").write_bytes(picture())
-    assert [one.size for one in shown(data)] == [(123, 77)]
-
-
-@pytest.mark.parametrize(("kind", "cell", "described"), NAMED.values(), ids=NAMED.keys())
-def test_no_row_of_a_training_set_of_ones_own_shows_one_either(kind, cell, described, tmp_path) -> None:
-    private, mine = tmp_path / "private.png", tmp_path / "mine" / "mine.parquet"
-    private.write_bytes(picture())
-    mine.parent.mkdir()
-    columns = {"question": ["?"] * 200, "answer": ["0"] * 200}
-    rows = [picture(size=(56, 56))] * 199
-    cells = pa.array([*([[]] * 199 if pa.types.is_list(kind) else [None] * 199), cell(str(private))], kind)
-    pq.write_table(pa.table({**columns, "image": cells}), mine)
-    data = load_training_data(str(mine), None)
-    assert all(image.size != (123, 77) for problem in data.problems for image in problem.decoded())
-    assert len(data.problems) + sum(data.left_out.values()) == len(rows) + 1
 
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(secret) print\nshowpage\n%%EOF\n"

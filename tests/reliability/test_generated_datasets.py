@@ -69,6 +69,7 @@ DESCRIBED = (
     "nonsense",
 )
 FIELDS = {"bytes": pa.binary(), "path": pa.string()}
+TEXTS = dict.fromkeys(FIELDS, pa.string())
 
 
 @dataclass
@@ -105,6 +106,8 @@ def generate(rng: random.Random, folder: Path, private: Path) -> Generated:
                     [None if path is None else {"path": path} for path in paths], pa.struct({"path": pa.string()})
                 ),
                 lambda: pa.array([[path] for path in paths], pa.list_(pa.string())),
+                lambda: pa.array([[("path", path)] for path in paths], pa.map_(pa.string(), pa.string())),
+                lambda: pa.array([dict.fromkeys(FIELDS, path) for path in paths], pa.struct(TEXTS)),
                 lambda: pa.array([[{"path": path}] for path in paths], pa.list_(pa.struct({"path": pa.string()}))),
                 lambda: pa.array([{"image": {"bytes": None, "path": path}} for path in paths]),
                 lambda: pa.array(range(rows), pa.int64()),

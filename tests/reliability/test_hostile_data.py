@@ -272,30 +272,6 @@ def test_rows_of_a_csv_that_end_early_are_not_filled_up(tmp_path) -> None:
 
 # Training sets ----------------------------------------------------------------------------------------------------
 
-PROBLEM = {"problem": "How long is AB?", "answer": "5", "images": [{"bytes": WHOLE, "path": None}]}
-PROBLEMS = {
-    "no question": {"problem": None},
-    "no answer": {"answer": None},
-    "no images": {"images": None},
-    **{f"an image that is {name}": {"images": [cell]} for name, cell in IMAGES.items() if cell},
-}
-TYPES = pa.schema([("problem", pa.string()), ("answer", pa.string()), ("images", pa.list_(PICTURE))])
-
-
-def write_set(folder: Path, rows: list[dict]) -> Path:
-    (folder / "geometry3k").mkdir()
-    pq.write_table(pa.Table.from_pylist(rows, schema=TYPES), folder / "geometry3k" / "train-0.parquet")
-    return folder
-
-
-def test_bad_rows_of_a_training_set_are_left_out_and_counted(tmp_path) -> None:
-    rows = [row for change in PROBLEMS.values() for row in [PROBLEM | change, *[PROBLEM] * 150]]
-    data = load_training_data("geometry3k", write_set(tmp_path, rows))
-    # Without a question there is still something to look at and an answer: such sets exist.
-    assert len(data.problems) == 150 * len(PROBLEMS) + 1
-    assert sum(data.left_out.values()) == len(PROBLEMS) - 1
-    assert len(list(stream_problems("geometry3k", tmp_path))) == len(rows)
-
 
 def test_rows_of_another_kind_end_a_training_with_their_number_and_a_reason(tmp_path) -> None:
     (tmp_path / "geometry3k").mkdir()

@@ -138,30 +138,3 @@ def test_the_page_has_every_family_that_is_tested_and_says_of_it_what_the_tests_
         assert {rows, step, adapters, frozen} == {"yes"}, "each is tested above, for each of them"
         model, _ = CHECKPOINTS[family]()
         assert shared == ("yes" if why_not(model) is None else "no"), family
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["qwen3_vl", "qwen3_5"])
-def test_plain_trl_with_credit_trains_the_family(family, data_dir, tmp_path):
-    from datasets import Dataset
-    from transformers import AutoProcessor
-    from trl import GRPOConfig, GRPOTrainer
-
-    from atrl_bench.credit.trl import with_credit
-    from atrl_bench.training.data import load_training_data
-
-    folder = write_checkpoint(family, tmp_path / "base")
-    data = load_training_data("geometry3k", data_dir)
-    examples = [{name: data.example(row, 0)[name] for name in ("prompt", "images")} for row in range(2)]
-    sizes = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 6, "max_steps": 1}
-    quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True, "logging_steps": 1}
-    trainer = with_credit(GRPOTrainer)(
-        model=str(folder),
-        reward_funcs=lambda completions, **_: [float(len(one[0]["content"])) for one in completions],
-        args=GRPOConfig(output_dir=str(tmp_path), **sizes, **quiet),
-        train_dataset=Dataset.from_list(examples),
-        processing_class=AutoProcessor.from_pretrained(folder, padding_side="left"),
-    )
-    trainer.train()
-    assert trainer.state.log_history[0]["credit/num_empty_visual"] == 0
-    assert 0 < trainer.state.log_history[0]["credit/mean_connectivity"] < 1

@@ -14,7 +14,7 @@ from atrl_bench.mini import BASE
 from atrl_bench.mini.model import build_processor
 from atrl_bench.mini.problems import READING_PREFIX
 from atrl_bench.mini.videos import FRAMES_PER_SECOND, draw_scene
-from atrl_bench.models.local import Prompt, limit_pixels, model_inputs, model_ref
+from atrl_bench.models.local import Prompt, limit_pixels, model_inputs
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.models.video import Video, spaced
 from atrl_bench.profiles import load_profile
@@ -198,18 +198,6 @@ def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
     assert list((tmp_path / "killed").glob("*/resume/checkpoint-*"))
     assert run(tmp_path / "killed", **fields).digest == whole.digest
     assert (whole.checkpoint / "model.safetensors").read_bytes() != (base_folder / "model.safetensors").read_bytes()
-
-
-@pytest.mark.slow
-def test_kill_9_in_each_rollout_and_the_same_call_again_give_the_same_bytes(
-    run, kill_9, has_lines, tmp_path, video_dir
-):
-    whole = run(tmp_path / "whole", credit="atrl")
-    folder = tmp_path / "killed" / whole.checkpoint.name
-    # In the first rollout's updates, and in the second's.
-    moments = [has_lines(folder / "metrics.jsonl", count) for count in (1, 3)]
-    kill_9(moments, video_dir, folder.parent, name="t_grpo", credit="atrl")
-    assert model_ref(folder).digest == whole.digest
 
 
 # What a model that has learned the order reads --------------------------------------------------------------------
