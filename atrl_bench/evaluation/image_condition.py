@@ -63,6 +63,11 @@ class ImageCondition:
     def __str__(self) -> str:
         return f"blur:{self.sigma:g}" if self.way == "blur" else self.way
 
+    @property
+    def words(self) -> str:
+        shown = "videos" if self.way in OF_VIDEOS else "pictures"
+        return "no picture" if self.way == "none" else f"{self} {shown}"
+
     def check(self, task: Task) -> None:
         """Refuse a way that makes nothing else of what this task shows."""
         if self.way in OF_VIDEOS and not task.shows_videos:

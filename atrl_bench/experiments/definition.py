@@ -64,7 +64,12 @@ class ColumnDefinition(Settings):
 
     @property
     def text(self) -> str:
-        return f"{self.label}_{self.subscript}" if self.subscript else self.label
+        return column_title(self.label, self.subscript)
+
+
+def column_title(label: str, subscript: str) -> str:
+    """A column's name where no small text can stand: a sentence, a figure, a terminal."""
+    return f"{label} {subscript}".rstrip()
 
 
 class GroupDefinition(Settings):

@@ -82,7 +82,7 @@ def build_table(
         rows=tuple(_row(row, source, cells, footnotes) for row in definition.rows),
         published=published_rows(published, printed, published_footnotes),
         comparisons=tuple(comparisons(source, measured, published_claims(published, printed.scores))),
-        grids=(*of_looking, *training_grids(definition.rows, runs)),
+        grids=(*of_looking, *training_grids(definition, runs)),
         notes=(*_notes(source, cells, tied), *_rounding(source, measured), *notes),
         footnotes=footnotes.all(),
         published_footnotes=published_footnotes.all(),
@@ -240,13 +240,15 @@ def _words() -> TrainingGrids:
     return read_settings(TEMPLATES / "training_grids.yaml", TrainingGrids)
 
 
-def training_grids(rows: Sequence[RowDefinition], runs: Mapping[str, Sequence[Run]]) -> list[Grid]:
-    trained = [row for row in rows if any(run.state == "done" for run in runs.get(row.id, ())) and row.recipe]
+def training_grids(definition: TableDefinition, runs: Mapping[str, Sequence[Run]]) -> list[Grid]:
+    trained = [
+        row for row in definition.rows if any(run.state == "done" for run in runs.get(row.id, ())) and row.recipe
+    ]
     credited = [row for row in trained if row.credit.rule != "uniform"]
     return [
         grid
         for words, of_grid in ((_words().credit, credited), (_words().training, trained))
-        for grid in _grid(words, [(row.label, _means(words, runs[row.id])) for row in of_grid])
+        for grid in _grid(words, [(definition.row_label(row.id), _means(words, runs[row.id])) for row in of_grid])
     ]
 
 

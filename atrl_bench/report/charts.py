@@ -195,9 +195,12 @@ def grid_figure(table: Table, grid: Grid) -> FigureContent:
         for number, title in enumerate(grid.columns)
     }
     columns: dict[str, NamedCells] = {title: cells for title, cells in by_column.items() if cells}
-    rows = [len(cells) + 1.6 for cells in columns.values()]
+    # The figure's title says the profile.
+    names = {name: _wrapped(shortened(name.removeprefix(f"{table.profile}: "), 72), 38) for name, _ in grid.rows}
+    pitch = 0.4 + LINE / 72 * (max(map(len, names.values())) - 1)
+    heights = [0.56 + pitch * (len(cells) + 0.2) for cells in columns.values()]
     figure, panels = new_figure(
-        WIDTH / 72, 0.5 + 0.4 * sum(rows), nrows=len(rows), sharex=True, squeeze=False, height_ratios=rows
+        WIDTH / 72, 0.5 + sum(heights), nrows=len(columns), sharex=True, squeeze=False, height_ratios=heights
     )
     if grid.is_ratio:
         panels[0][0].set_xscale("log", base=2)
@@ -211,7 +214,7 @@ def grid_figure(table: Table, grid: Grid) -> FigureContent:
     limits = (low / margin, high * margin) if grid.is_ratio else (low - margin, high + margin)
     for [panel], (title, cells) in zip(panels, columns.items(), strict=True):
         panel.set_xlim(*limits)
-        _draw_cells(panel, cells)
+        _draw_cells(panel, [(names[name], cell) for name, cell in cells])
         if grid.neutral is not None:
             panel.axvline(grid.neutral, color=SOFT, linewidth=1.2)
         panel.set_title(shortened(title), fontsize=9.5, fontstyle="italic")
@@ -222,16 +225,17 @@ def grid_figure(table: Table, grid: Grid) -> FigureContent:
     return FigureContent(f"{table.title}, profile {table.profile}", description, figure)
 
 
-def _draw_cells(panel: Axes, cells: NamedCells) -> None:
+def _draw_cells(panel: Axes, cells: Sequence[tuple[Sequence[str], GridCell]]) -> None:
     panel.set(ylim=(len(cells) - 0.6, -0.8), yticks=[])
     right = panel.get_xlim()[1]
-    for y, (name, cell) in enumerate(cells):
+    for y, (lines, cell) in enumerate(cells):
         low = cell.low if math.isfinite(cell.low) else cell.value
         high = cell.high if math.isfinite(cell.high) else right if math.isfinite(cell.low) else cell.value
         colour = COLOURS.get(cell.verdict, INK)
         panel.plot((low, high), (y, y), color=colour)
         panel.plot(cell.value, y, "o", color=colour, markeredgecolor=PAGE)
-        _write(panel, y, 0, 10, shortened(name, 38), fontsize=9)
+        for line, text in enumerate(reversed(lines)):
+            _write(panel, y, 0, 10 + LINE * line, text, fontsize=9)
         _write(panel, y, 0, 10, shortened(cell.marked, 26), start=1, ha="right", fontsize=9, color=colour)
 
 

@@ -124,7 +124,7 @@ def _withheld(name: str, metric: str) -> Iterator[dict[str, str]]:
     """The columns of a task without its pictures, and of what that takes away."""
     task, _, image = name.partition("@")
     label = {"label": find_task(task).title, "task": name, "metric": metric}
-    yield {"id": name, "subscript": image, **label}
+    yield {"id": name, "subscript": ImageCondition.parse(image).words, **label}
     yield {"id": f"{name} reliance", "subscript": "reliance", "relies_on": task, **label}
 
 

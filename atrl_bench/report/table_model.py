@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from atrl_bench.experiments.definition import column_title
 from atrl_bench.results.statistics.means import Difference, Estimate, Number, SeedSpread
 from atrl_bench.results.statistics.metrics import Bounds, judge_warning
 
@@ -94,7 +95,7 @@ class Column:
 
     @property
     def text(self) -> str:
-        return f"{self.label}_{self.subscript}" if self.subscript else self.label
+        return column_title(self.label, self.subscript)
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,10 @@ def _note_lines(note: str) -> list[str]:
 def _append_part(text: Text, table: Table, part: slice, width: int) -> None:
     columns = table.columns[part]
     name_width = WIDTH - (width + 1) * len(columns)
-    text.append(" " * name_width + "".join(f" {one_line(column.text)[:width]:>{width}}" for column in columns) + "\n")
+    heads = [textwrap.wrap(one_line(column.text), width, break_on_hyphens=False) or [""] for column in columns]
+    for i in range(-max(map(len, heads)), 0):  # their last lines stand beside each other
+        words = "".join(f" {lines[i] if len(lines) >= -i else '':>{width}}" for lines in heads)
+        text.append(" " * name_width + words + "\n")
     text.append("─" * WIDTH + "\n")
     group = ""
     for row in table.rows:

@@ -110,3 +110,13 @@ def test_a_ratio_is_drawn_as_far_above_one_as_its_inverse_is_below_and_without_a
     ranges = [list(line.get_xdata()) for line in panel.lines]
     assert [0.4, 0.6] in ranges
     assert [2.0, panel.get_xlim()[1]] in ranges
+
+
+def test_a_long_name_of_a_row_stands_whole_in_the_lines_above_its_bar(table):
+    name = "GRPO, random order (MathVista and MathVerse)"
+    grid = replace(GRID, rows=((f"{table.profile}: {name}", GRID.rows[0][1]), GRID.rows[1]))
+    [panel] = panels_of(grid_figure, table, grid)
+    beside = [text.get_text() for text in panel.texts if text.xy == (0, 0)]
+    assert " ".join(reversed(beside)) == name  # the profile is in the title of the figure
+    boxes = [text.get_window_extent() for text in panel.texts]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])

@@ -111,7 +111,7 @@ def test_the_metrics_that_are_named_have_a_column_each(store, tmp_path):
     for model, last in (("a", 1), ("b", 0)):
         fill(store, spec(model, "wemath_testmini"), single(1, 0, last))
     table = compared(tmp_path, "a", "b", ["wemath_testmini"], metrics=["acc@1", "score_strict@1"])
-    assert [column.text for column in table.columns] == ["WeMath_acc@1", "WeMath_score_strict@1"]
+    assert [column.text for column in table.columns] == ["WeMath acc@1", "WeMath score_strict@1"]
     assert table.says == ""
     assert cell_of(table, 1).difference.test == "paired t, cluster bootstrap"
 
@@ -203,6 +203,7 @@ def test_two_models_are_compared_by_what_they_lose_without_the_picture(store, tm
     fill(store, spec("b", image="blank"), single(1, 1, 1, 0, 0, 0))
     table = compared(tmp_path, "a", "b", ["geoqa_test"], image="blank")
     assert [column.id for column in table.columns] == ["geoqa_test", "geoqa_test@blank", "geoqa_test@blank reliance"]
+    assert [column.text for column in table.columns] == ["GeoQA", "GeoQA blank pictures", "GeoQA reliance"]
     means = [[cell.estimate.mean for cell in row.cells] for row in table.rows]
     assert means == [pytest.approx([4 / 6, 0, 4 / 6]), pytest.approx([4 / 6, 3 / 6, 1 / 6])]
     assert cell_of(table, 2).difference.estimate.mean == pytest.approx(3 / 6)  # A relies on it in three problems more

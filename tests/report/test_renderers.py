@@ -168,7 +168,8 @@ def test_the_terminal_table_fits_eighty_columns_and_shows_every_row(table):
     text = terminal_text(table).plain
     assert max(map(len, text.splitlines())) <= 80
     words = set(text.split())
-    assert all(set(row.label.split()) <= words for row in table.rows)  # a label may take several lines
+    named = [*(row.label for row in table.rows), *(column.text for column in table.columns)]
+    assert all(set(name.split()) <= words for name in named)  # a label may take several lines
     assert "seed variance" in text or "training seeds" in text
 
 
