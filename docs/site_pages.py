@@ -61,7 +61,7 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
     if str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
-    made = {"reference/commands.md": commands(), "reference/settings.md": settings()}
+    made = {"reference/commands.md": commands(), "reference/settings.md": settings(), "reference/sets.md": sets()}
     for name, content in (REFERENCE | made).items():
         files.append(File.generated(config, name, content=content))
     return files
@@ -104,6 +104,33 @@ def settings() -> str:
             rows.append(f"| `{name}` | `{type_text(field.annotation)}` | {default} | {told} |")
         parts.append("\n".join(rows))
     return "\n\n".join(parts)
+
+
+def sets() -> str:
+    from atrl_bench.data.sets import TRAINING_SETS
+    from atrl_bench.evaluation.tasks import list_tasks
+
+    parts = ["# Benchmarks and training sets", "Where each set lies on the hub, and its folder below `--data-dir`."]
+    for title, kind in (("Benchmarks", list_tasks()), ("Training sets", TRAINING_SETS.values())):
+        names: dict[tuple[str, ...], list[str]] = {}
+        for each in kind:
+            if each.hub_id or each.publication.made:
+                names.setdefault((f"`{each.folder}`", *places(each)), []).append(f"`{each.name}`")
+        rows = [(folder, ", ".join(those), *where) for (folder, *where), those in sorted(names.items())]
+        head = ("folder", "names", "rows", "images and videos"), ("---",) * 4
+        parts += [f"## {title}", "\n".join(f"| {' | '.join(row)} |" for row in (*head, *rows))]
+    return "\n\n".join(parts) + "\n"
+
+
+def places(dataset: Any) -> tuple[str, str]:
+    """Where the rows of a dataset are, and its images and videos where they are not in the rows."""
+    where = dataset.publication
+    if where.made:
+        sources = [one.url or f"{one.hub_id}, {one.archive or one.file}" for one in where.made.sources]
+        return "; ".join(f"`{source}`" for source in sources), "in the rows, which `fetch` makes of these"
+    rows = ", ".join(f"`{name}`" for name in (dataset.hub_id, *where.tables))
+    media = ", ".join(f"`{name}`" for name in (where.media, *where.files, *where.archives) if name)
+    return rows + (" (agree to its conditions first)" if where.gated else ""), media
 
 
 def with_parts(model: Any) -> Iterator[Any]:
