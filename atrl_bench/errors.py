@@ -2,6 +2,7 @@
 
 AtrlBenchError            base: says what happened, why, and the next command to type
 ├── UnknownNameError      a name that does not exist (table, recipe, task, row, column, rule): pick a near one
+├── UnguardedMainError    a script without `if __name__ == "__main__":` around what it runs: put it there
 ├── NotConfirmedError     a run of hours that nobody has agreed to: read its price, then add --yes
 ├── InvalidFileError      a YAML or data file with a wrong field or type: edit that file
 ├── MissingDataError      a dataset, checkpoint or model that is not on this machine: fetch or make it
@@ -65,6 +66,17 @@ class UnknownNameError(AtrlBenchError):
         near = difflib.get_close_matches(name, self.known, n=3, cutoff=0.5)
         why = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(self.known) or 'none'}."
         super().__init__(f"Unknown {kind} {name!r}.", why=why, next_step=next_step)
+
+
+class UnguardedMainError(AtrlBenchError):
+    """A script that its own worker processes begin anew, since they import it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            what,
+            why="Worker processes import the main script, as every one of multiprocessing does.",
+            next_step="put what the script runs under `if __name__ == '__main__':`",
+        )
 
 
 class NotConfirmedError(AtrlBenchError):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from atrl_bench.errors import UnguardedMainError
 
 WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})  # what network file systems say
 
@@ -20,9 +23,15 @@ def alone(path: Path) -> Iterator[bool]:
 
 
 def lock(file: IO[Any]) -> bool:
-    """Hold an open file until it is closed, and wait for whoever holds it; false on a disk that has no locks."""
+    """Hold an open file until it is closed, and wait for whoever holds it; false on a disk that has no locks.
+
+    A worker process that still imports its parent's script does not wait: that parent may wait for the worker.
+    """
+    imports_main = getattr(multiprocessing.current_process(), "_inheriting", False)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if imports_main else 0))
+    except BlockingIOError as error:
+        raise UnguardedMainError("A worker process has begun the work of its script anew.") from error
     except OSError as error:
         if error.errno in WITHOUT_LOCKS:
             return False

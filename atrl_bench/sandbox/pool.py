@@ -23,7 +23,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from atrl_bench.errors import AtrlBenchError
+from atrl_bench.errors import UnguardedMainError
 
 if TYPE_CHECKING:
     from pebble import ProcessPool
@@ -48,11 +48,7 @@ class _Death(NamedTuple):
     def failure(self, work: str) -> Failure:
         if self.exit_code is not None:
             return Failure("timed out", f"the worker ended with code {self.exit_code}")
-        raise AtrlBenchError(
-            f"The processes for {work} could not start.",
-            why="They import the main script, as every multiprocessing worker does.",
-            next_step="put what the script runs under `if __name__ == '__main__':`",
-        ) from self.error
+        raise UnguardedMainError(f"The processes for {work} could not start.") from self.error
 
 
 class WorkerPool:

@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -77,3 +79,26 @@ def test_a_decoder_that_is_killed_at_its_work_says_nothing_about_the_video(tmp_p
     monkeypatch.setattr(video, "decode_quietly", decode_at_last)
     assert len(video.read_video(film, 4).frames) == 4
     assert Path(f"{film}.deaths").read_text() == "begun\n" * 2
+
+
+SCRIPT_WITHOUT_A_GUARD = """
+import math, sys
+from pathlib import Path
+from atrl_bench.locks import alone
+from atrl_bench.sandbox.pool import WorkerPool
+
+with alone(Path(sys.argv[1])):  # as a training holds its folder while it has its data read
+    WorkerPool(work="reading", preloaded=["json"]).call_each([(math.sqrt, (4.0,))])
+"""
+
+
+def test_a_script_that_its_own_workers_begin_anew_ends_and_says_what_it_lacks(tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT_WITHOUT_A_GUARD)
+    command = [sys.executable, str(script), str(tmp_path / "lock")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    *_, what, why, next_step = ended.stderr.splitlines()
+    assert what.endswith("UnguardedMainError: The processes for reading could not start.")
+    assert why == "Worker processes import the main script, as every one of multiprocessing does."
+    assert next_step == "Next: put what the script runs under `if __name__ == '__main__':`"
