@@ -90,7 +90,10 @@ class ChatServer(QuickServer):
         return Judge(self.config(**settings), store, sleep=self.waits.append)
 
 
-def completion(*texts: str | None, finish: str = "stop", tokens: int = 0) -> tuple[int, dict[str, str], bytes]:
-    """A reply with these texts, of so many tokens together."""
+def completion(
+    *texts: str | None, finish: str = "stop", tokens: int = 0, model: str | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    """A reply with these texts, of so many tokens together, that gives its model this name."""
     choices = [{"message": {"role": "assistant", "content": text}, "finish_reason": finish} for text in texts]
-    return 200, {}, json.dumps({"choices": choices, "usage": {"completion_tokens": tokens}}).encode()
+    body = {"model": model, "choices": choices, "usage": {"completion_tokens": tokens}}
+    return 200, {}, json.dumps(body).encode()

@@ -158,6 +158,7 @@ class CellRunner:
         for other in self.store.cells(**filters):
             if other.key != self.spec.key:
                 self.store.add_responses(self.spec.key, list(self.store.responses(other.key).values()))
+                self.store.add_names(self.spec.key, self.store.answered_as(other.key))
 
 
 def _graded_by(grader: str | None, problems: Sequence[Problem]) -> list[Problem]:

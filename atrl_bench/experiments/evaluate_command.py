@@ -127,6 +127,7 @@ class TaskScores:
     variants: dict[str, ScoreInterval]
     judge: JudgeSummary | None
     between: dict[str, Bounds] = field(default_factory=dict)  # in place of scores that are no headline
+    answered_as: list[str] = field(default_factory=list)  # what the server called the model
     image: str | None = None  # how pictures were withheld
     looks: Looks | None = None
 
@@ -142,6 +143,8 @@ class TaskScores:
         )
         if self.thought_tokens:
             yield (f"  {self.tokens:,.0f} tokens an answer, of which {self.thought_tokens:,.0f} thought",)
+        if self.answered_as:
+            yield (f"  answered as {', '.join(self.answered_as)}",)
         if self.judge:
             yield (f"  {self.judge.line}",)
         if self.looks is not None:
@@ -266,6 +269,7 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         else {},
         variants={name: _variant(samples, num_repeats, name) for name in info.code.variants if name in details},
         judge=judge_summary(store, key),
+        answered_as=store.answered_as(key),
         **_looks(store, key, samples, by),
     )
 

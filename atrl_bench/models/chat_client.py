@@ -25,6 +25,7 @@ from atrl_bench.errors import EndpointError
 from atrl_bench.models.budget import Budget
 from atrl_bench.models.completion import (
     FILTERED,
+    MAX_NAME,
     Completion,
     NoReplyError,
     UselessReplyError,
@@ -37,7 +38,7 @@ from atrl_bench.models.secret import Secret
 MAX_REPLY_BYTES = 1 << 20  # for each answer that was asked for
 SECONDS_TO_ANSWER = 8.0  # that a server may take to say that it is there
 MAX_WAIT_SECONDS = 60.0  # a server may ask for an hour; the run is better resumed then
-MAX_NAMES, MAX_NAME = 20, 100  # of what a server says that it serves, and letters of one
+MAX_NAMES = 20  # of what a server says that it serves
 LEAST_BIAS = -100  # of a token's logit, in OpenAI's protocol
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1")  # no proxy knows it
 RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
@@ -158,7 +159,8 @@ class ChatClient:
             self.config.budget.count(*tokens_taken(messages, content))
         redacted = partial(self._secret.redacted, is_answer=True)
         return [
-            one._replace(text=redacted(one.text), thought=redacted(one.thought)) for one in read_completions(content)
+            one._replace(text=redacted(one.text), thought=redacted(one.thought), model=self._secret.redacted(one.model))
+            for one in read_completions(content)
         ]
 
     def require_there(self) -> None:
@@ -272,11 +274,15 @@ def _seconds_asked_for(retry_after: str | None) -> float | None:
 
 
 class Reply(NamedTuple, Generic[Reading]):
-    """What was read in a model's reply, or None and why; `num_requests` counts the attempts."""
+    """What was read in a model's reply, or None and why; `num_requests` counts the attempts.
+
+    `model` is the name that the reply gives its model.
+    """
 
     reading: Reading | None
     why: str
     num_requests: int
+    model: str = ""
 
 
 def ask_all(
@@ -299,12 +305,13 @@ def ask_all(
     """
 
     def ask(question: Question) -> Reply[Reading]:
-        messages, num_requests = messages_of(question), 0
+        messages, num_requests, model = messages_of(question), 0, ""
 
         def attempt() -> Reading:
-            nonlocal num_requests
+            nonlocal num_requests, model
             num_requests += 1
             [completion, *_] = client.complete(messages, temperature=temperature, max_tokens=max_tokens)
+            model = completion.model
             is_whole = read_cut_off or completion.finish_reason != "length"
             reading = read(completion.text) if is_whole else None
             if reading is None:
@@ -312,7 +319,8 @@ def ask_all(
             return reading
 
         try:
-            reply = Reply(client.retried(attempt), "", num_requests)
+            reading = client.retried(attempt)
+            reply = Reply(reading, "", num_requests, model)
         except UselessReplyError as error:
             reply = Reply(None, str(error), num_requests)
         if on_reply is not None:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 NO_ANSWER = frozenset({"error", "abort", "tool_calls", "function_call"})  # reasons to stop that leave no answer
 FILTERED = "content_filter"
+MAX_NAME = 100  # letters of a model's name that are kept
 # A backslash, a pair of surrogates, or (as its group) half of one, as JSON writes them.
 _ESCAPES = re.compile(
     r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -40,7 +41,7 @@ class Completion(NamedTuple):
     """One answer: what the model said, why it stopped ("stop", "length", "content_filter", ...), its tokens.
 
     `thought` is what the server took out of the answer as the model's reasoning, and `num_thought` its tokens, where it
-    counts them: some services do that and show no thought.
+    counts them: some services do that and show no thought. `model` is the name that the reply gives its model.
     """
 
     text: str
@@ -49,6 +50,7 @@ class Completion(NamedTuple):
     num_prompt_tokens: int = 0
     thought: str = ""
     num_thought: int = 0
+    model: str = ""
 
     @property
     def whole(self) -> str:
@@ -96,6 +98,7 @@ class _Choice(BaseModel):
 class _Reply(BaseModel):
     choices: list[_Choice] = Field(min_length=1)
     usage: Any = None
+    model: Any = None
 
 
 class _Details(BaseModel):
@@ -150,8 +153,9 @@ def read_completions(content: bytes) -> list[Completion]:
     counts = shares(usage.completion_tokens, lengths)
     details = usage.completion_tokens_details
     thought_counts = shares((details.reasoning_tokens or 0) if details else 0, lengths)
+    model = reply.model[:MAX_NAME] if isinstance(reply.model, str) else ""
     return [
-        Completion(text, choice.finish_reason or "", count, usage.prompt_tokens, thought, num_thought)
+        Completion(text, choice.finish_reason or "", count, usage.prompt_tokens, thought, num_thought, model)
         for (text, thought), choice, count, num_thought in zip(
             texts, reply.choices, counts, thought_counts, strict=True
         )

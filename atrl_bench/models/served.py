@@ -94,6 +94,7 @@ class EndpointModel:
             Response(
                 *(prompt.problem_id, repeat, name, one.whole, one.num_tokens, seconds, one.finish_reason == "length"),
                 num_thought=one.num_thought,
+                answered_as=one.model if one.model != self.client.config.model else "",
             )
             for repeat, one in zip(repeats, completions, strict=False)
         ]

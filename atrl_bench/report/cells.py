@@ -271,7 +271,7 @@ def _read(source: TableSource, stored: Sequence[Cell], tasks: Sequence[str]) -> 
         num_repeats=int(stored[0].spec.get("decoding", {}).get("repeats", 1)),
         counts=StateCounts(**states, skipped=len(skipped)),
         skipped=tuple(sorted(skipped.items())),
-        provenance=_provenance(stored),
+        provenance=_provenance(stored, source.store),
     )
     return {task: answers[task] for task in tasks if task in answers}, counted
 
@@ -285,12 +285,14 @@ def _over_every_repeat(metric: str, num_repeats: int) -> str:
     return f"{metric.partition('@')[0]}@{num_repeats}".replace("acc@", "mean@")
 
 
-def _provenance(stored: Sequence[Cell]) -> tuple[tuple[str, str], ...]:
+def _provenance(stored: Sequence[Cell], store: Store) -> tuple[tuple[str, str], ...]:
     pairs = dict(flat_text(stored[0].spec))
     for cell in stored[1:]:
         for name, value in flat_text(cell.spec):
             if value not in pairs.get(name, "").split(", "):
                 pairs[name] = f"{pairs[name]}, {value}" if name in pairs else value
+    if names := {name for cell in stored for name in store.answered_as(cell.key)}:
+        pairs["answered as"] = ", ".join(sorted(names))
     return (("cell", ", ".join(cell.key for cell in stored)), *pairs.items())
 
 

@@ -38,6 +38,7 @@ class Explanation(Record):
     training: list[Run]
     evaluation: Mapping[str, list[Cell]]
     prompts: Mapping[str, int]  # each template with the number of problems it was drawn for
+    aliases: Mapping[str, str]  # what a server called the model, by the cell's key
 
     def document(self) -> dict[str, Any]:
         return {
@@ -52,7 +53,10 @@ class Explanation(Record):
             "published": self._published(),
             "training": [_training(run) for run in self.training],
             "row_settings": _row_settings(self.row, self.plan),
-            "evaluation": {column: [_evaluation(cell) for cell in cells] for column, cells in self.evaluation.items()},
+            "evaluation": {
+                column: [_evaluation(cell, self.aliases[cell.key]) for cell in cells]
+                for column, cells in self.evaluation.items()
+            },
             "prompts": [{"template": text, "problems": count} for text, count in self.prompts.items()],
             "files": self.files,
             "commands": self.commands,
@@ -152,10 +156,12 @@ def explain(plan: Plan, row: str, column: str) -> Explanation:
         run_keys = [job.run_key for job in at.jobs if job.row.id == row and job.run_key]
         runs = [run for key in run_keys if (run := store.run(key)) is not None]
         cells = {name: [c for key in keys.get((row, name), ()) if (c := store.cell(key))] for name in names}
-        prompts = _prompts(store, [cell for of_column in cells.values() for cell in of_column])
+        stored = [cell for of_column in cells.values() for cell in of_column]
+        prompts = _prompts(store, stored)
+        aliases = {one.key: ", ".join(store.answered_as(one.key)) for one in stored}
     position = [item.id for item in table.columns].index(column)
     cell = next(item for item in table.rows if item.id == row).cells[position]
-    return Explanation(plan, table, definition.row(row), table.columns[position], cell, runs, cells, prompts)
+    return Explanation(plan, table, definition.row(row), table.columns[position], cell, runs, cells, prompts, aliases)
 
 
 # What it was made from ------------------------------------------------------------------------------------------------
@@ -189,12 +195,13 @@ def _training(run: Run) -> dict[str, Any]:
     }
 
 
-def _evaluation(cell: Cell) -> dict[str, Any]:
+def _evaluation(cell: Cell, aliases: str) -> dict[str, Any]:
     return {
         "cell": cell.key,
         "state": cell.state,
         "answers": cell.num_responses,
         "graded": cell.num_graded,
+        **({"answered_as": aliases} if aliases else {}),
         **cell.spec,
     }
 

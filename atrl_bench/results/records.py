@@ -61,6 +61,7 @@ class Response:
     seconds: float
     truncated: bool
     num_thought: int = 0  # of its tokens, those of a thought: as a server counts them, else by their share of letters
+    answered_as: str = field(default="", compare=False)  # a server's name, where it is not the one asked for
 
 
 class Verdict(NamedTuple):

@@ -89,6 +89,8 @@ TABLES = (
         truncated INTEGER NOT NULL, tokens INTEGER NOT NULL, thought INTEGER NOT NULL, graded INTEGER NOT NULL,
         version INTEGER NOT NULL
     ) WITHOUT ROWID""",
+    # What a server called the model that answered, where that is not the name it was asked under: an alias may move.
+    "CREATE TABLE IF NOT EXISTS answered_as (cell TEXT, model TEXT, PRIMARY KEY (cell, model)) WITHOUT ROWID",
     # What a page was last made from, and its files: a page of what has not changed is left alone.
     "CREATE TABLE IF NOT EXISTS pages (name TEXT PRIMARY KEY, key TEXT NOT NULL, files TEXT NOT NULL) WITHOUT ROWID",
 )
@@ -151,6 +153,7 @@ WRITES = {
     "add_dictionary": "INSERT OR IGNORE INTO dictionaries VALUES (?, ?)",
     "add_response": f"""INSERT INTO answers VALUES ({PROBLEM_NUMBER}, ?3, ?4,
         packed(?5, (SELECT content FROM dictionaries WHERE cell = ?1)), ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING""",
+    "add_name": "INSERT OR IGNORE INTO answered_as VALUES (?, ?)",
     "drop_response": f"DELETE FROM answers WHERE problem = {PROBLEM_NUMBER} AND repeat = ?3",
     "add_verdict": f"""INSERT INTO verdicts (problem, repeat, state, extracted, grader, why, score, details, checksum)
         VALUES ({PROBLEM_NUMBER}, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO UPDATE SET

@@ -189,12 +189,22 @@ class Store:
         ]
         if not self._read("SELECT 1 FROM dictionaries WHERE cell = ?", key):  # nobody has answered yet
             self._write("add_dictionary", [(key, dictionary_of(answer[3] for answer in answers))], is_flushed=False)
+        self.add_names(key, {r.answered_as for r in responses} - {""})
         rows = [(key, *answer, checksum_of(*answer)) for answer in answers]
         return self._write("add_response", rows)
 
     def responses(self, key: str) -> dict[tuple[str, int], Response]:
         """The cell's answers by (problem, repeat); raises `StoreError` if one was changed on the disk."""
         return self._whole(key, self._read_responses(key))
+
+    def add_names(self, key: str, names: Iterable[str]) -> None:
+        """Record what a server called the model behind the cell's answers."""
+        if rows := [(key, name) for name in names]:
+            self._write("add_name", rows, is_flushed=False)
+
+    def answered_as(self, key: str) -> list[str]:
+        """Every name that a server gave the model behind the cell's answers: more than one where an alias moved."""
+        return [row[0] for row in self._read("SELECT model FROM answered_as WHERE cell = ? ORDER BY model", key)]
 
     def _whole(self, key: str, rows: Iterable[_StoredResponse]) -> dict[tuple[str, int], Response]:
         responses = {}

@@ -1,8 +1,11 @@
 """A plan says which trainings and cells a table needs, under keys that change with everything that changes a number."""
 
+import itertools
+import re
 from dataclasses import replace
 
 import pytest
+from http_servers import completion
 
 from atrl_bench.cli.printing import text_of
 from atrl_bench.digests import spec_key
@@ -30,6 +33,7 @@ from atrl_bench.experiments.run import run_plan
 from atrl_bench.experiments.run_dir import RunDir, read_settings
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
+from atrl_bench.report.explain import explain
 from atrl_bench.report.table_run import read_table
 from atrl_bench.training.recipe import load_recipe
 
@@ -284,7 +288,7 @@ def test_a_benchmark_that_may_not_run_its_programs_is_not_measured_and_no_failur
     assert cell.command.endswith("--rows instruct --columns chartmimic --allow-code")
 
 
-def test_a_row_behind_an_endpoint_is_measured_as_far_as_the_endpoint_was_asked(tmp_path, serve):
+def test_a_row_behind_an_endpoint_is_measured_as_far_as_it_was_asked_with_the_names_it_answers_by(tmp_path, serve):
     planned = plan_table("scale_32b", smoke(tmp_path), rows=["instruct", "gpt_4o"], columns=["textvqa", "infovqa"])
     assert [job.row.id for job in planned.jobs] == ["instruct"]  # no table asks an endpoint
 
@@ -297,18 +301,25 @@ def test_a_row_behind_an_endpoint_is_measured_as_far_as_the_endpoint_was_asked(t
     assert command == (
         "atrl-bench evaluate gpt-4o-2024-11-20 --base-url URL --tasks textvqa_val,infovqa_val --profile smoke"
     )
-    name = command.split()[2]
-    evaluate_model(
+    name, names = command.split()[2], itertools.cycle(["gpt-4o-2024-11-20", "gpt-4o-mini", "gpt-4o-2024-11-20-eu"])
+
+    def by_turns(_):
+        return completion("It says \\boxed{7}.", model=next(names))
+
+    said = evaluate_model(
         name,
         ["textvqa_val"],
-        EvaluationOptions(endpoint=EndpointConfig(serve("It says \\boxed{7}.").url, name)),
+        EvaluationOptions(endpoint=EndpointConfig(serve(answer=by_turns).url, name)),
         smoke(tmp_path),
         quiet=True,
     )
+    assert "\nanswered as gpt-4o-2024-11-20-eu, gpt-4o-mini" in text_of(said)
     textvqa, infovqa = cells()
     assert (textvqa.state, infovqa.state) == ("measured", "not measured")
     assert textvqa.counts.samples == textvqa.num_expected * SMOKE.evaluation.num_repeats
-    assert ("model_name", name) in textvqa.provenance
+    assert {("model_name", name), ("answered as", "gpt-4o-2024-11-20-eu, gpt-4o-mini")} <= set(textvqa.provenance)
+    behind = text_of(explain(planned, "gpt_4o", "textvqa"))
+    assert re.search(r"answered as +gpt-4o-2024-11-20-eu, gpt-4o-mini\n", behind)
 
 
 def test_the_plan_of_a_suite_counts_the_rows_of_its_parts(tmp_path):

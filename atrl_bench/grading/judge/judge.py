@@ -124,7 +124,9 @@ class Judge:
 
         def decide(question: str, reply: Reply[str]) -> None:
             state = reply.reading or "judge failed"
-            why = reply.why or f"{self.config.model} says {state}"
+            judge = self.config.model
+            judge += f", answering as {reply.model}," if reply.model not in ("", judge) else ""
+            why = reply.why or f"{judge} says {state}"
             decisions[question] = Decision(Judgement(question, state, why, time.time()), reply.num_requests)
             if keep:
                 self.keep([decisions[question].judgement])

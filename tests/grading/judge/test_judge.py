@@ -5,6 +5,7 @@ import time
 from email.utils import formatdate
 
 import pytest
+from http_servers import completion
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,6 +84,12 @@ def test_a_verdict_becomes_a_state_and_is_asked_for_once(serve, text, state):
     assert first[0].grader == "judge"
     [body] = server.requests
     assert (body["model"], body["temperature"]) == ("qwen", 0.1)
+
+
+def test_a_verdict_says_by_which_name_the_judge_answered_where_it_was_asked_by_another(serve):
+    server = serve(completion("Correct", model="qwen"), completion("Correct", model="qwen-72b-awq"))
+    verdicts = [server.judge().grade_many([CANDIDATE])[0].why for _ in range(2)]
+    assert verdicts == ["qwen says correct", "qwen, answering as qwen-72b-awq, says correct"]
 
 
 # A server that misbehaves -----------------------------------------------------------------------------------------
