@@ -71,11 +71,13 @@ class TokenGraph:
         np.add.at(degree_T, self.tail_E, self.weight_E)
         return degree_T
 
-    def by_similarity(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns an order of the edges by tail, then falling weight, and each one's place among those of its tail."""
+    def nearest(self, is_tail_T: NDArray[np.bool_], limit: int) -> NDArray[np.int64]:
+        """Returns the edges from each of these tokens to its `limit` most similar ones, by tail and falling weight."""
+        edge_E = np.flatnonzero(is_tail_T[self.tail_E])
+        tail_E = self.tail_E[edge_E]
         # One key instead of a lexsort of two: floats that are not negative are ordered as their bits are.
-        order = np.argsort((self.tail_E << 32) - self.weight_E.view(np.int32), kind="stable")
-        return order, np.arange(len(order)) - self.starts[self.tail_E]
+        order = np.argsort((tail_E << 32) - self.weight_E[edge_E].view(np.int32), kind="stable")
+        return edge_E[order][edge_E - self.starts[tail_E] < limit]
 
     def cuts(self, cluster_T: NDArray[np.integer]) -> list[float]:
         """Returns the share of each response's edge weight that crosses from one cluster to another."""
@@ -328,7 +330,8 @@ def _undirected(
 ) -> TokenGraph:
     """Returns the graph of these edges, each given in one direction."""
     tails, heads = np.concatenate([tail_E, head_E]), np.concatenate([head_E, tail_E])
-    order = np.argsort(tails * batch.num_tokens + heads)
+    # No key is there twice. The first half is sorted: `stable` sees that and takes half the time.
+    order = np.argsort(tails * batch.num_tokens + heads, kind="stable")
     return TokenGraph(batch, tails[order], heads[order], np.concatenate([weight_E, weight_E])[order])
 
 
@@ -340,10 +343,9 @@ def _best_edges(graph: TokenGraph, limit: int) -> TokenGraph:
     is_long_T = graph.batch.of_tokens(graph.batch.lengths > _EXACT_TOKENS)
     if is_long_T.all():
         return graph
-    order, place_E = graph.by_similarity()
-    best = np.zeros(len(order), dtype=bool)
-    best[order] = place_E < limit
     num_tokens = graph.batch.num_tokens
+    best = np.zeros(len(graph.tail_E), dtype=bool)
+    best[graph.nearest(~is_long_T, limit)] = True
     key_E = graph.tail_E * num_tokens + graph.head_E
     # The edges are sorted by this key, so the position of the opposite direction is found by bisection.
     opposite_E = np.searchsorted(key_E, graph.head_E * num_tokens + graph.tail_E)

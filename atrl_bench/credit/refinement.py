@@ -54,8 +54,7 @@ def promotions(
     num_hubs_B = np.ceil(config.hub_fraction * graph.batch.lengths)
     is_hub_T = graph.batch.rank(-rank_by_T) < graph.batch.of_tokens(num_hubs_B)
 
-    order, place_E = graph.by_similarity()
-    near = order[(place_E < config.num_neighbours) & is_hub_T[graph.tail_E]]
+    near = graph.nearest(is_hub_T, config.num_neighbours)
     hub_P, neighbour_P, cosine_P = graph.tail_E[near], graph.head_E[near], graph.weight_E[near]
     score_P = config.similarity_weight * cosine_P + config.importance_weight * importance_T[neighbour_P]
     promoted = score_P > config.min_neighbour_score
