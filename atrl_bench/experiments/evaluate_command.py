@@ -37,73 +37,29 @@ from atrl_bench.results.store import Store
 MAX_NAME = 34  # columns of a terminal
 
 
-@dataclass(frozen=True)
-class ScoreInterval:
-    """A score with its error bar."""
-
-    mean: float
-    stderr: float
-    half_width_95: float
-    problems: int
-
-    @classmethod
-    def of(cls, estimate: Estimate) -> ScoreInterval:
-        return cls(estimate.mean, estimate.stderr, estimate.half_width(), estimate.num_problems)
-
-    def row(self, name: str, metric: str) -> tuple[str, ...]:
-        name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
-        half_width = 100 * self.half_width_95
-        # Two groups of problems say nothing about a third.
-        interval = f"± {half_width:.2f} %" if half_width < 100 else f"%, n = {self.problems}"
-        return name, metric, f"{100 * self.mean:.2f}", interval
+def _row(name: str, metric: str, score: Estimate) -> tuple[str, ...]:
+    name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+    half_width = 100 * score.half_width()
+    # Two groups of problems say nothing about a third.
+    interval = f"± {half_width:.2f} %" if half_width < 100 else f"%, n = {score.num_problems}"
+    return name, metric, f"{100 * score.mean:.2f}", interval
 
 
-@dataclass(frozen=True)
-class Looks:
-    """How much of a score rests on the pictures: `Reliance` as numbers, also of the benchmark's own parts."""
-
-    with_picture: ScoreInterval
-    without: ScoreInterval
-    reliance: ScoreInterval
-    p_value: float
-    changed: ScoreInterval
-    changed_anyway: ScoreInterval | None
-    stays_right: ScoreInterval | None
-    chance: float | None
-    by: dict[str, Looks] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, found: Reliance, by: Mapping[str, Reliance] | None = None) -> Looks:
-        anyway, stays = (_maybe(item) for item in (found.changed_anyway, found.stays_right))
-        return cls(
-            ScoreInterval.of(found.with_picture),
-            ScoreInterval.of(found.without),
-            ScoreInterval.of(found.difference.estimate),
-            found.difference.p_value,
-            ScoreInterval.of(found.changed),
-            anyway,
-            stays,
-            found.chance,
-            {name: cls.of(part) for name, part in (by or {}).items()},
-        )
-
-    def lines(self, image: str) -> Iterable[str]:
-        shown, left = (f"{100 * item.mean:.1f}" for item in (self.with_picture, self.without))
-        chance = "" if self.chance is None else f", guessing {100 * self.chance:.1f}"
-        yield f"reliance on the picture: {_points(self.reliance)} points ({shown} with it, {left} {image}{chance})"
-        anyway = "" if self.changed_anyway is None else f" ({100 * self.changed_anyway.mean:.0f} % between two repeats)"
-        yield f"{100 * self.changed.mean:.0f} % of the answers change{anyway}" + (
-            "" if self.stays_right is None else f"; {100 * self.stays_right.mean:.0f} % of the right ones stay right"
-        )
-        yield from (f"  {name}: {_points(part.reliance)}" for name, part in self.by.items())
+def _looks(found: Reliance, by: Mapping[str, Reliance], image: str) -> Iterable[str]:
+    """How much of a score rests on the pictures, also of the benchmark's own parts."""
+    shown, left = (f"{100 * item.mean:.1f}" for item in (found.with_picture, found.without))
+    chance = "" if found.chance is None else f", guessing {100 * found.chance:.1f}"
+    yield f"reliance on the picture: {_points(found)} points ({shown} with it, {left} {image}{chance})"
+    anyway = "" if found.changed_anyway is None else f" ({100 * found.changed_anyway.mean:.0f} % between two repeats)"
+    yield f"{100 * found.changed.mean:.0f} % of the answers change{anyway}" + (
+        "" if found.stays_right is None else f"; {100 * found.stays_right.mean:.0f} % of the right ones stay right"
+    )
+    yield from (f"  {name}: {_points(part)}" for name, part in by.items())
 
 
-def _maybe(estimate: Estimate | None) -> ScoreInterval | None:
-    return None if estimate is None else ScoreInterval.of(estimate)
-
-
-def _points(interval: ScoreInterval) -> str:
-    return f"{100 * interval.mean:+.1f} ± {100 * interval.half_width_95:.1f}".replace("+-", "-")
+def _points(found: Reliance) -> str:
+    difference = found.difference.estimate
+    return f"{100 * difference.mean:+.1f} ± {100 * difference.half_width():.1f}".replace("+-", "-")
 
 
 @dataclass(frozen=True)
@@ -122,20 +78,21 @@ class TaskScores:
     thought_tokens: float
     states: dict[str, int]
     headline: str
-    scores: dict[str, ScoreInterval]
-    by: dict[str, dict[str, ScoreInterval]]
-    variants: dict[str, ScoreInterval]
+    scores: dict[str, Estimate]
+    by: dict[str, dict[str, Estimate]]
+    variants: dict[str, Estimate]
     judge: JudgeSummary | None
     between: dict[str, Bounds] = field(default_factory=dict)  # in place of scores that are no headline
     answered_as: list[str] = field(default_factory=list)  # what the server called the model
     image: str | None = None  # how pictures were withheld
-    looks: Looks | None = None
+    looks: Reliance | None = None
+    looks_by: dict[str, Reliance] = field(default_factory=dict)
 
     def rows(self) -> Iterable[tuple[str, ...]]:
         yield from _score_rows(self.task, self.scores, self.between)
         for key, parts in self.by.items():
-            yield from (interval.row(f"  {key}: {value}", self.headline) for value, interval in parts.items())
-        yield from (interval.row(f"  {name}", self.headline) for name, interval in self.variants.items())
+            yield from (_row(f"  {key}: {value}", self.headline, score) for value, score in parts.items())
+        yield from (_row(f"  {name}", self.headline, score) for name, score in self.variants.items())
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items()))
         yield (
             f"  {counted(self.problems, 'problem')} x {self.repeats}: {states}; {self.truncated} truncated; "
@@ -148,7 +105,7 @@ class TaskScores:
         if self.judge:
             yield (f"  {self.judge.line}",)
         if self.looks is not None:
-            yield from ((f"  {line}",) for line in self.looks.lines(self.image or ""))
+            yield from ((f"  {line}",) for line in _looks(self.looks, self.looks_by, self.image or ""))
         elif self.image is not None:
             yield (f"  pictures: {self.image}; the same command without --image says how much it relies on them",)
 
@@ -162,7 +119,7 @@ class SuiteScores:
     parts: list[str]
     repeats: int
     headline: str
-    scores: dict[str, ScoreInterval]
+    scores: dict[str, Estimate]
     between: dict[str, Bounds] = field(default_factory=dict)
 
     def rows(self) -> Iterable[tuple[str, ...]]:
@@ -170,13 +127,11 @@ class SuiteScores:
         yield (f"  the mean of {', '.join(self.parts)}",)
 
 
-def _score_rows(
-    name: str, scores: Mapping[str, ScoreInterval], between: Mapping[str, Bounds]
-) -> Iterable[tuple[str, ...]]:
+def _score_rows(name: str, scores: Mapping[str, Estimate], between: Mapping[str, Bounds]) -> Iterable[tuple[str, ...]]:
     for metric, (low, high) in between.items():
         ends = f"{100 * low:.1f} to {100 * high:.1f}"
         yield name, metric, ends, "the judge failed on too many answers for one number"
-    yield from (interval.row(name, metric) for metric, interval in scores.items())
+    yield from (_row(name, metric, score) for metric, score in scores.items())
 
 
 @dataclass(frozen=True)
@@ -262,19 +217,17 @@ def task_scores(store: Store, key: str, task: str) -> TaskScores:
         thought_tokens=sum(sample.response.num_thought for sample in samples) / max(1, len(samples)),
         states=dict(Counter(sample.verdict.state if sample.verdict else "not graded" for sample in samples)),
         headline=headline,
-        scores={metric: ScoreInterval.of(of) for metric, of in estimates.items() if metric not in between},
+        scores={metric: of for metric, of in estimates.items() if metric not in between},
         between=between,
-        by={by: {value: ScoreInterval.of(part) for value, part in parts.items()}}
-        if by and parts.keys() - {"none"} and headline not in between
-        else {},
+        by={by: parts} if by and parts.keys() - {"none"} and headline not in between else {},
         variants={name: _variant(samples, num_repeats, name) for name in info.code.variants if name in details},
         judge=judge_summary(store, key),
         answered_as=store.answered_as(key),
-        **_looks(store, key, samples, by),
+        **_reliance(store, key, samples, by),
     )
 
 
-def _looks(store: Store, key: str, withheld: Sequence[Sample], by: str | None) -> dict[str, Any]:
+def _reliance(store: Store, key: str, withheld: Sequence[Sample], by: str | None) -> dict[str, Any]:
     """How pictures were withheld in a cell, and what that says beside the same cell with them, where it is done."""
     cell = store.cell(key)
     if cell is None or cell.spec.get("image") is None:
@@ -286,7 +239,7 @@ def _looks(store: Store, key: str, withheld: Sequence[Sample], by: str | None) -
     for value in sorted({str(sample.problem.meta.get(by)) for sample in withheld}) if by else ():
         of_value = ([s for s in samples if str(s.problem.meta.get(by or "")) == value] for samples in (real, withheld))
         parts[value] = reliance(*of_value)
-    return {"image": spec.image, "looks": Looks.of(reliance(real, withheld), parts)}
+    return {"image": spec.image, "looks": reliance(real, withheld), "looks_by": parts}
 
 
 def _with_pictures(store: Store, spec: CellSpec) -> list[Sample] | None:
@@ -302,19 +255,18 @@ def known_reliance(store: Store, model_digest: str) -> dict[str, str]:
             continue
         spec = CellSpec.from_dict(cell.spec)
         if (real := _with_pictures(store, spec)) is not None:
-            estimate = reliance(real, store.samples(cell.key)).difference.estimate
-            found[f"{spec.task}, {spec.image}"] = _points(ScoreInterval.of(estimate))
+            found[f"{spec.task}, {spec.image}"] = _points(reliance(real, store.samples(cell.key)))
     return found
 
 
-def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> ScoreInterval:
+def _variant(samples: Sequence[Sample], num_repeats: int, name: str) -> Estimate:
     """The mean of one of the details that the metric gives beside the score; an answer without it counts 0."""
     others = [
         replace(sample, verdict=sample.verdict._replace(score=float(sample.verdict.details.get(name, 0.0))))
         for sample in samples
         if sample.verdict is not None
     ]
-    return ScoreInterval.of(score(ScoredSamples.of(others, f"mean@{num_repeats}")))
+    return score(ScoredSamples.of(others, f"mean@{num_repeats}"))
 
 
 def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> SuiteScores:
@@ -324,7 +276,7 @@ def _suite_scores(store: Store, suite: Suite, keys: Mapping[str, str]) -> SuiteS
     estimate, is_judged = suite_score(samples), any(map(store.lacks_judgement, keys.values()))
     metric = "acc@1" if num_repeats == 1 else f"mean@{num_repeats}"
     ends = in_place_of(estimate, samples) if is_judged else None
-    scores = {} if ends else {metric: ScoreInterval.of(estimate)}
+    scores = {} if ends else {metric: estimate}
     between = {metric: ends} if ends else {}
     return SuiteScores(suite.name, suite.title, list(suite.tasks), num_repeats, metric, scores, between)
 

@@ -52,9 +52,6 @@ class TaskContamination:
     num_problems: int
     num_overlapping: int
     counts: Mapping[str, int]
-    num_distinctive: int
-    min_containment: float = similarity.MIN_CONTAINMENT
-    max_distance: float = similarity.MAX_DISTANCE
     pairs: tuple[Overlap, ...]
 
     @property
@@ -67,8 +64,6 @@ class TaskContamination:
         for kind in FOUND:
             yield f"{self.counts[kind]:,}", f"· {kind}"
         yield f"{self.counts[OTHER_PICTURE]:,}", f"not counted: {OTHER_PICTURE}"
-        if self.num_distinctive:
-            yield f"{self.num_distinctive:,}", "of these to be looked at: text found once in either set"
         if self.num_unreadable_pictures:
             yield f"{self.num_unreadable_pictures:,}", "unreadable pictures: compared by text alone"
 
@@ -126,8 +121,7 @@ def overlap(train: str, tasks: Sequence[str], run_dir: RunDir) -> Contamination:
             num_problems=len(tests[info.name]),
             num_overlapping=sum(tallies[info.name].counts()[kind] for kind in FOUND),
             counts=tallies[info.name].counts(),
-            num_distinctive=len(tallies[info.name].distinctive()),
-            pairs=tuple(tallies[info.name].listed()),
+            pairs=tuple(tallies[info.name].found()),
         )
         for info in infos
     )
@@ -144,7 +138,7 @@ def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
 
     def read(problem: TrainingProblem) -> tuple[Item, int]:
         openers = [lambda image=image: [open_picture(image)] for image in problem.images]
-        return _item(problem.problem_id, problem.problem_id, problem.question, openers, is_video=bool(problem.videos))
+        return _item(problem.problem_id, problem.question, openers, is_video=bool(problem.videos))
 
     return _in_threads(read, stream_problems(train, run_dir.data_dir(find_set(train).folder)))
 
@@ -157,13 +151,13 @@ def _task_items(info: Task, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
         # Frames of a video are not compared; its question is, as one that shows something else.
         is_video = info.media == "video"
         openers = [] if is_video else [lambda: info.code.images(row)]
-        return _item(problem.problem_id, problem.group, problem.question, openers, is_video=is_video)
+        return _item(problem.problem_id, problem.question, openers, is_video=is_video)
 
     return _in_threads(read, zip(rows, problems, strict=True))
 
 
 def _item(
-    item_id: str, group: str, question: str, openers: Sequence[Callable[[], Any]], *, is_video: bool = False
+    item_id: str, question: str, openers: Sequence[Callable[[], Any]], *, is_video: bool = False
 ) -> tuple[Item, int]:
     """A problem's fingerprints and how many times its pictures could not be read."""
     pictures, unreadable = [], 0
@@ -173,7 +167,7 @@ def _item(
         except Exception:  # whatever a decoder raises on damaged bytes: counted, and shown in the report
             unreadable += 1
     is_shown = is_video or bool(pictures) or unreadable > 0
-    return Item(str(item_id), str(group), read_text(question), tuple(pictures), is_shown), unreadable
+    return Item(str(item_id), read_text(question), tuple(pictures), is_shown), unreadable
 
 
 def _in_threads(function: Callable[[InT], OutT], values: Iterable[InT]) -> Iterator[OutT]:

@@ -1,8 +1,7 @@
 """Which test problems are in a training set: one pass over the training set, of which nothing is kept.
 
 A pair is of one of four kinds. The first three mean that the test problem, or what it is about, has been trained on.
-The fourth alone does not: "What is the area of the shaded region?" is asked of many figures. Where both sets have such
-a text exactly once it is called distinctive, and a person should look at the two figures.
+The fourth alone does not: "What is the area of the shaded region?" is asked of many figures. It is counted apart.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ class Item:
     """A problem of either set by its fingerprints; `is_shown` when it has a picture or a video, readable or not."""
 
     item_id: str
-    group: str
     text: Text
     pictures: tuple[Picture, ...]
     is_shown: bool
@@ -85,10 +83,6 @@ class ProblemIndex:
             overlaps.append(Overlap(test.item_id, train.item_id, kind, round(similarity, 3), apart))
         return overlaps
 
-    def num_groups(self, item: Item) -> int:
-        """How many different problems of the benchmark have the text of this one; versions of one are one."""
-        return len({self.items[index].group for index in self._by_words[item.text.words]})
-
     def _alike(self, text: Text) -> dict[int, float]:
         indices = set(self._by_words.get(text.words, ()))
         for shingle in text.shingles:
@@ -106,18 +100,16 @@ def _kind(test: Item, train: Item, similarity: float, is_same_picture: bool) -> 
 
 @dataclass
 class Tally:
-    """What was found of one benchmark so far."""
+    """What was found of one benchmark so far, by test problem and kind: a few pairs of each."""
 
     index: ProblemIndex
-    pairs: dict[tuple[str, str], list[Overlap]] = field(default_factory=dict)  # by test problem and kind
-    num_pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    pairs: dict[tuple[str, str], list[Overlap]] = field(default_factory=dict)
 
     def add(self, train: Item) -> None:
         for pair in self.index.pairs(train):
-            key = (pair.test, pair.kind)
-            self.num_pairs[key] += 1
-            if self.num_pairs[key] <= MAX_PAIRS:
-                self.pairs.setdefault(key, []).append(pair)
+            known = self.pairs.setdefault((pair.test, pair.kind), [])
+            if len(known) < MAX_PAIRS:
+                known.append(pair)
 
     def kind_of(self, item: Item) -> str | None:
         """The strongest kind in which a test problem was found, or None."""
@@ -128,19 +120,7 @@ class Tally:
         kinds = Counter(map(self.kind_of, self.index.items))
         return {kind: kinds[kind] for kind in KINDS}
 
-    def distinctive(self) -> list[Item]:
-        """The test problems that share nothing but a text, which occurs once on either side."""
-        return [
-            item
-            for item in self.index.items
-            if self.kind_of(item) == OTHER_PICTURE
-            and self.num_pairs[item.item_id, OTHER_PICTURE] == 1
-            and self.index.num_groups(item) == 1
-        ]
-
-    def listed(self) -> list[Overlap]:
-        """The pairs a person should see: all that count, and of the others the distinctive ones."""
-        distinctive = {item.item_id for item in self.distinctive()}
-        kinds = [(item.item_id, str(self.kind_of(item))) for item in self.index.items]
-        seen = [key for key in kinds if key[1] in FOUND or key[0] in distinctive]
-        return [pair for key in seen for pair in self.pairs[key]]
+    def found(self) -> list[Overlap]:
+        """The pairs that count, each test problem's under its strongest kind."""
+        kinds = [(item.item_id, self.kind_of(item)) for item in self.index.items]
+        return [pair for name, kind in kinds if kind in FOUND for pair in self.pairs[name, kind]]

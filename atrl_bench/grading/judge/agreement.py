@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,22 +46,11 @@ def combined(rule: Verdict, opinion: Verdict) -> Verdict:
 
 
 @dataclass(frozen=True)
-class Disagreement:
-    """One answer on which rule grader and judge say the opposite."""
-
-    problem_id: str
-    repeat: int
-    gold: str
-    extracted: str | None
-    rule: str
-    judge: str
-
-
-@dataclass(frozen=True)
 class Agreement:
     """Rule grader against judge over the answers both decided, as counts; each name says who calls an answer correct.
 
-    An answer that the rules could not decide (unparseable, timed out) is in neither row, only in `undecided`.
+    `fraction` is the share of the cell's answers on which both agree, `kappa` Cohen's: agreement beyond what these
+    rates give by chance. None without a comparison on every side there is; kappa also where all verdicts are the same.
     """
 
     both: int
@@ -69,75 +58,44 @@ class Agreement:
     only_judge: int
     neither: int
     proven: int  # all answers the rules proved right; the judge was heard on `both + only_rule` of them
-    undecided_correct: int = 0  # answers beyond the rules that the judge calls correct
-    undecided_wrong: int = 0
-    disagreements: tuple[Disagreement, ...] = ()
-    fraction: float | None = field(init=False)  # of the cell's answers on which both agree
-    kappa: float | None = field(init=False)
+    fraction: float | None
+    kappa: float | None
 
-    def __post_init__(self) -> None:
-        shares = self._shares()
-        both, only_rule, only_judge, neither = shares or (0.0, 0.0, 0.0, 0.0)
-        rule, judge, fraction = both + only_rule, both + only_judge, both + neither
+    @classmethod
+    def of(cls, both: int, only_rule: int, only_judge: int, neither: int, proven: int) -> Agreement:
+        sampled, total = both + only_rule, proven + only_judge + neither
+        if total == 0 or (proven and not sampled):
+            return cls(both, only_rule, only_judge, neither, proven, None, None)
+        scale = proven / sampled if sampled else 0.0  # the sample of the proven answers stands for all of them
+        fraction, rule, judge = (both * scale + neither) / total, proven / total, (both * scale + only_judge) / total
         by_chance = rule * judge + (1 - rule) * (1 - judge)
-        # Cohen's kappa, agreement beyond what these rates give by chance: undefined where all verdicts are the same.
-        is_defined = shares is not None and not math.isclose(by_chance, 1.0)
-        object.__setattr__(self, "fraction", None if shares is None else fraction)
-        object.__setattr__(self, "kappa", (fraction - by_chance) / (1 - by_chance) if is_defined else None)
-
-    def _shares(self) -> tuple[float, float, float, float] | None:
-        """The table as shares of the cell, the sample of the proven answers standing for all of them.
-
-        None without a comparison on every side there is.
-        """
-        sampled = self.both + self.only_rule
-        total = self.proven + self.only_judge + self.neither
-        if total == 0 or (self.proven and not sampled):
-            return None
-        scale = self.proven / sampled if sampled else 0.0
-        cells = (self.both * scale, self.only_rule * scale, float(self.only_judge), float(self.neither))
-        return cells[0] / total, cells[1] / total, cells[2] / total, cells[3] / total
+        kappa = None if math.isclose(by_chance, 1.0) else (fraction - by_chance) / (1 - by_chance)
+        return cls(both, only_rule, only_judge, neither, proven, fraction, kappa)
 
 
 def agreement(samples: Sequence[Sample], scope: Scope = "all") -> Agreement:
     table: Counter[tuple[str, str]] = Counter()
-    disagreements, proven = [], 0
+    proven = 0
     for sample in samples:
-        verdict = sample.verdict
-        if verdict is None:
-            continue
-        rule, judge = verdict.opinions
-        proven += rule == "correct" and is_in_scope(verdict, sample.problem.gold, scope)
-        table[rule, judge] += 1
-        if {rule, judge} == {"correct", "wrong"}:
-            names = sample.problem.problem_id, sample.response.repeat, sample.problem.gold.answer
-            disagreements.append(Disagreement(*names, verdict.extracted, rule, judge))
-    return Agreement(
-        both=table["correct", "correct"],
-        only_rule=table["correct", "wrong"],
-        only_judge=table["wrong", "correct"],
-        neither=table["wrong", "wrong"],
-        proven=proven,
-        undecided_correct=table["unparseable", "correct"] + table["timed out", "correct"],
-        undecided_wrong=table["unparseable", "wrong"] + table["timed out", "wrong"],
-        disagreements=tuple(disagreements),
-    )
+        if (verdict := sample.verdict) is not None:
+            table[verdict.opinions] += 1
+            proven += verdict.opinions[0] == "correct" and is_in_scope(verdict, sample.problem.gold, scope)
+    both, only_rule = table["correct", "correct"], table["correct", "wrong"]
+    return Agreement.of(both, only_rule, table["wrong", "correct"], table["wrong", "wrong"], proven)
 
 
 @dataclass(frozen=True)
 class JudgeSummary:
     """What a judge did in a cell.
 
-    `asked` answers took a request and `cached` ones none, `retried` counts the requests beyond the first; `failed`
-    answers have no verdict, and `reasons` says why. Opinions on proven answers are among those asked.
+    `asked` answers took a request and `cached` ones none; `failed` answers have no verdict. Opinions on proven answers
+    are among those asked.
     """
 
     identity: Mapping[str, Any]
     asked: int
     cached: int
-    retried: int
     failed: int
-    reasons: Mapping[str, int]
     agreement: Agreement
     calibration: CalibrationReport | None
 
@@ -163,14 +121,11 @@ def judge_summary(store: Store, key: str) -> JudgeSummary | None:
     samples = [replace(sample, response=replace(sample.response, text="")) for sample in store.stream(key)]
     verdicts = [sample.verdict for sample in samples if sample.verdict is not None]
     calls = [int(verdict.details["calls"]) for verdict in verdicts if "calls" in verdict.details]
-    reasons = Counter(verdict.why for verdict in verdicts if verdict.state == "judge failed")
     return JudgeSummary(
         identity=dict(identity),
         asked=sum(count > 0 for count in calls),
         cached=calls.count(0),
-        retried=sum(count - 1 for count in calls if count),
-        failed=reasons.total(),
-        reasons=dict(reasons.most_common(5)),
+        failed=sum(verdict.state == "judge failed" for verdict in verdicts),
         agreement=agreement(samples, identity.get("scope", "all")),
         calibration=calibration_report(store, identity),
     )
