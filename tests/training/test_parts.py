@@ -5,6 +5,7 @@ import re
 import pytest
 from tiny_vlms import FAMILIES
 from trainer_parts import weights_of
+from vlm_checkpoints import CHECKPOINTS
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import load_profile
@@ -27,7 +28,7 @@ def moved(before, after):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_parameter_is_in_one_part_and_each_family_has_a_tower_and_a_projector(family):
-    model = FAMILIES[family]()
+    model, _ = CHECKPOINTS[family]()
     parts = [part_of(name) for name, _ in model.named_parameters()]
     assert set(parts) == set(PATTERNS)
     freeze(model, ("tower", "projector"))

@@ -19,49 +19,50 @@ ONE_IMAGE = [VISION_START, *[IMAGE] * 4, VISION_END]
 ONE_VIDEO = [VISION_START, *[VIDEO] * 8, VISION_END]
 TWO_FRAMES = [*[VISION_START, *[VIDEO] * 4, VISION_END, 12] * 2]  # a video as Qwen3-VL writes it
 WITHOUT_IMAGE, TWO_IMAGES, VIDEO_AND_IMAGE = (
-    [8, 9, 10],
-    [5, *ONE_IMAGE, 6, *ONE_IMAGE, 7],
-    [*ONE_VIDEO, 9, *ONE_IMAGE, 5],
+    [18, 19, 10],
+    [15, *ONE_IMAGE, 16, *ONE_IMAGE, 17],
+    [*ONE_VIDEO, 19, *ONE_IMAGE, 15],
 )
 
 
-def visual(seed, images=0, videos=0):
-    """Return random pixels of images of 2 x 2 tokens, and of videos of twice that."""
+def visual(patch, seed, images=0, videos=0):
+    """Return random pixels of images of 2 x 2 tokens, and of videos of twice that, in patches of this size."""
     generator, made = torch.Generator().manual_seed(seed), {}
     if images:
-        made["pixel_values"] = torch.randn(images * 16, 3 * 2 * 14 * 14, generator=generator)
+        made["pixel_values"] = torch.randn(images * 16, 3 * 2 * patch**2, generator=generator)
         made["image_grid_thw"] = torch.tensor([[1, 4, 4]] * images)
     if videos:
-        made["pixel_values_videos"] = torch.randn(videos * 32, 3 * 2 * 14 * 14, generator=generator)
+        made["pixel_values_videos"] = torch.randn(videos * 32, 3 * 2 * patch**2, generator=generator)
         made["video_grid_thw"] = torch.tensor([[2, 4, 4]] * videos)
         made["second_per_grid_ts"] = torch.tensor([2.0] * videos)
     return made
 
 
-PROBLEMS = {
-    "images": [([5, *ONE_IMAGE, 7], visual(0, 1)), ([5, *ONE_IMAGE, 7, 8, 9], visual(1, 1))],
-    "several images, or none": [(TWO_IMAGES, visual(0, 2)), (WITHOUT_IMAGE, {}), ([5, *ONE_IMAGE, 7], visual(1, 1))],
-    "videos": [(VIDEO_AND_IMAGE, visual(0, 1, 1)), ([*ONE_VIDEO, 7], visual(1, 0, 1)), (TWO_IMAGES, visual(2, 2))],
-    "text": [(WITHOUT_IMAGE, {}), ([11, 12, 13, 14, 15], {})],
-    "two images behind the same words": [([5, *ONE_IMAGE, 7], visual(0, 1)), ([5, *ONE_IMAGE, 7], visual(1, 1))],
+PROBLEMS = {  # a prompt, and the seed and numbers of its images and videos
+    "images": [([15, *ONE_IMAGE, 17], (0, 1)), ([15, *ONE_IMAGE, 17, 18, 19], (1, 1))],
+    "several images, or none": [(TWO_IMAGES, (0, 2)), (WITHOUT_IMAGE, (0,)), ([15, *ONE_IMAGE, 17], (1, 1))],
+    "videos": [(VIDEO_AND_IMAGE, (0, 1, 1)), ([*ONE_VIDEO, 17], (1, 0, 1)), (TWO_IMAGES, (2, 2))],
+    "text": [(WITHOUT_IMAGE, (0,)), ([11, 12, 13, 14, 15], (0,))],
+    "two images behind the same words": [([15, *ONE_IMAGE, 17], (0, 1)), ([15, *ONE_IMAGE, 17], (1, 1))],
 }
 
-BY_FRAME = [([*TWO_FRAMES, 9, *ONE_IMAGE, 5], visual(0, 1, 1)), ([*TWO_FRAMES, 7], visual(1, 0, 1))]
+BY_FRAME = [([*TWO_FRAMES, 19, *ONE_IMAGE, 15], (0, 1, 1)), ([*TWO_FRAMES, 17], (1, 0, 1))]
 
 
-def batch_of(problems, order):
+def batch_of(model, problems, order):
     """Return a response of its own length to each problem of `order`, padded on both sides as TRL pads."""
     generator = torch.Generator().manual_seed(7)
     width = max(len(prompt) for prompt, _ in problems)
     ids, mask = [], []
     for place, problem in enumerate(order):
         prompt, length = problems[problem][0], 1 + place % NUM_TOKENS
-        response = torch.randint(3, 50, (length,), generator=generator).tolist()
+        response = torch.randint(20, 50, (length,), generator=generator).tolist()
         left, right = width - len(prompt), NUM_TOKENS - length
         ids.append([PAD] * left + prompt + response + [PAD] * right)
         mask.append([0] * left + [1] * (len(prompt) + length) + [0] * right)
     input_ids = torch.tensor(ids)
-    visuals = joined_visuals([problems[problem][1] for problem in order], torch.device("cpu"))
+    patch = model.config.vision_config.patch_size
+    visuals = joined_visuals([visual(patch, *problems[problem][1]) for problem in order], torch.device("cpu"))
     kinds = {"mm_token_type_ids": token_types(input_ids, IMAGE, VIDEO)} if visuals else {}
     return {"input_ids": input_ids, "attention_mask": torch.tensor(mask), **kinds, **visuals}
 
@@ -111,18 +112,18 @@ def test_log_probabilities_and_every_gradient_are_those_of_the_batch_read_row_by
     of_frames = problems == "videos" and model.config.model_type.startswith("qwen3")
     problems = BY_FRAME if of_frames else PROBLEMS[problems]
     order = [0, 1, 0, len(problems) - 1, 1, 0, len(problems) - 1]
-    require_equal(model, model, batch_of(problems, order))
+    require_equal(model, model, batch_of(model, problems, order))
 
 
 def test_adapters_get_the_same_gradient(qwen):
     import peft
 
     adapted = peft.get_peft_model(qwen, peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False))
-    require_equal(adapted, qwen, batch_of(PROBLEMS["several images, or none"], [0, 1, 0, 2, 2]))
+    require_equal(adapted, qwen, batch_of(qwen, PROBLEMS["several images, or none"], [0, 1, 0, 2, 2]))
 
 
 def test_layers_that_are_computed_again_in_the_backward_pass_find_the_prompts_of_the_first_time(model):
-    inputs = batch_of(PROBLEMS["several images, or none"], [0, 1, 0, 2, 2])
+    inputs = batch_of(model, PROBLEMS["several images, or none"], [0, 1, 0, 2, 2])
     expected = gradients(model, scored(model, inputs)[0])
     model.train()
     recompute(model)
@@ -140,7 +141,7 @@ def test_layers_that_are_computed_again_in_the_backward_pass_find_the_prompts_of
 
 
 def test_the_attention_rows_are_those_of_the_padded_batch(qwen):
-    inputs = batch_of(PROBLEMS["several images, or none"], [0, 1, 0, 2, 1, 2])
+    inputs = batch_of(qwen, PROBLEMS["several images, or none"], [0, 1, 0, 2, 1, 2])
     capture = install_row_capture(qwen, num_layers=3)
     rows = []
     for model in (qwen, SharedPrompts(qwen, qwen, NUM_TOKENS)):
@@ -166,7 +167,7 @@ def seen_by(module):
 
 
 def test_each_image_is_encoded_once_and_each_token_of_a_prompt_read_once(qwen):
-    inputs = batch_of(PROBLEMS["images"], [0, 1, 0, 1, 0, 1])
+    inputs = batch_of(qwen, PROBLEMS["images"], [0, 1, 0, 1, 0, 1])
     images, tokens = seen_by(qwen.model.visual), []
     qwen.model.language_model.register_forward_hook(lambda *_: tokens.append(_[-1].last_hidden_state.shape[:2]))
     scored(SharedPrompts(qwen, qwen, NUM_TOKENS), inputs)
@@ -176,13 +177,13 @@ def test_each_image_is_encoded_once_and_each_token_of_a_prompt_read_once(qwen):
 
 
 def test_a_batch_that_shares_nothing_goes_through_as_it_is(qwen):
-    inputs = batch_of(PROBLEMS["two images behind the same words"], [0, 1])
+    inputs = batch_of(qwen, PROBLEMS["two images behind the same words"], [0, 1])
     shared, plain = scored(SharedPrompts(qwen, qwen, NUM_TOKENS), inputs), scored(qwen, inputs)
     assert torch.equal(shared[0], plain[0])
 
 
 def test_an_image_token_in_a_response_is_left_to_the_plain_pass(qwen):
-    inputs = batch_of(PROBLEMS["text"], [0, 0])
+    inputs = batch_of(qwen, PROBLEMS["text"], [0, 0])
     inputs["input_ids"][0, -NUM_TOKENS] = IMAGE
     assert SharedPrompts(qwen, qwen, NUM_TOKENS)._layout(inputs, [{}, {}]) is None
 
