@@ -67,7 +67,7 @@ LEAF_IMPORTS = {
     "printable": {"digests"},
     "plugins": {"errors", "digests", "resources"},
     "digests": set(),
-    "locks": set(),
+    "locks": {"errors"},
     "errors": set(),
     "resources": set(),
     "version": set(),
