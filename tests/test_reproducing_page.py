@@ -67,7 +67,7 @@ def test_every_command_of_the_page_is_run_by_a_test_or_is_another_program_s() ->
     others = [line for line in LINES if not line.startswith("atrl-bench ") and line != LAUNCH]
     assert [line for line in others if not line.startswith((*OTHERS, *SHOWING))] == []
     assert len(BY_HUB) == 3
-    assert len(BY_ENDPOINT) == 6
+    assert len(BY_ENDPOINT) == 5
     assert len(BY_VLLM) == 5
 
 
