@@ -15,7 +15,6 @@ from trl import DPOConfig, DPOTrainer
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.experiments.cost import training_needs
-from atrl_bench.models.local import model_ref
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.describe import resolved_arguments
 from atrl_bench.training.multimodal import joined_visuals
@@ -212,20 +211,6 @@ def test_a_base_that_gets_everything_wrong_says_what_to_change(run, tmp_path, mo
     with pytest.raises(MissingDataError, match="gave no pair") as raised:
         run(tmp_path)
     assert "8 with all answers wrong" in str(raised.value)
-
-
-@pytest.mark.slow
-def test_kill_9_while_sampling_and_while_training_and_the_same_call_again_give_the_same_bytes(
-    run, kill_9, has_lines, tmp_path, data_dir
-):
-    whole = run(tmp_path / "whole", credit="atrl")
-    folder = tmp_path / "killed" / whole.checkpoint.name
-    moments = (
-        lambda: any((folder / "resume" / "answers").glob("*.parquet")),
-        has_lines(folder / "metrics.jsonl", 3),
-    )
-    kill_9(moments, data_dir, folder.parent, name="dpo", data="geometry3k", credit="atrl", pairs=TWO)
-    assert model_ref(folder).digest == whole.digest
 
 
 def test_a_dry_run_under_the_paper_profile_counts_two_models():

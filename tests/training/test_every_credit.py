@@ -67,28 +67,3 @@ def test_a_trainer_is_made_for_every_rule(start, base):
 
 
 # The ablation tables, row by row: what the paper calls it, and the credit that says it.
-ROWS = {
-    "GRPO (Uniform weighting)": "uniform",
-    "Random weighted": "random",
-    "Reverse weighted": "reverse",
-    "Hard truncation (top 5%)": {"rule": "hard_truncation", "settings": {"kept_fraction": 0.05}},
-    "Hard truncation (top 75%)": {"rule": "hard_truncation", "settings": {"kept_fraction": 0.75}},
-    "only low-connectivity tokens": "bottom_truncation",
-    "as many at random": "random_truncation",
-    "as many at the end": "latest_truncation",
-    "as many of low entropy": "entropy_truncation",
-    "AT-RL w/o Bias Correction": "without_bias_correction",
-    "w/o Grouping (Raw Attention Score)": "raw_attention",
-    "Grouping Only (Base METIS)": "grouping_only",
-    "w/o Neighborhood Expansion": "without_expansion",
-    "w/o Cluster Refinement": "without_refinement",
-    "FT-RL's selection as a credit": "high_entropy",
-    "Full AT-RL": "atrl",
-    "AT-RL as written": {"rule": "atrl", "preset": "literal"},
-}
-
-
-def test_every_row_of_the_ablation_tables_is_a_credit():
-    credits = [load_recipe("grpo", credit=credit).credit for credit in ROWS.values()]
-    assert len({credit.model_dump_json() for credit in credits}) == len(ROWS)
-    assert {credit.rule for credit in credits} == RULES.keys() - set(OF_OTHERS), "and every rule is a row"

@@ -92,18 +92,6 @@ def test_a_clipped_critic_moves_little_in_one_rollout_and_far_in_many(toy):
     assert losses[0.05][9] < 0.2 * losses[0.05][0]
 
 
-def test_a_critic_that_was_saved_and_read_learns_on_as_if_it_had_not_been(toy, tmp_path):
-    features, returns, mask = toy
-    one, other = (Critic(Settings(), 8, run_seed=seed) for seed in (0, 1))
-    one.fit(features, returns, one.values(features), mask)
-    one.save(tmp_path)
-    other.load(tmp_path)
-    assert one.fit(features, returns, one.values(features), mask) == other.fit(
-        features, returns, other.values(features), mask
-    )
-    assert torch.equal(one.values(features), other.values(features))
-
-
 def test_before_the_critic_has_learned_advantages_are_the_discounted_rewards_whitened(make_trainer):
     # Every value starts at zero and a response's only reward is at its end: A_t = 0.95^(T - t) R, then whitened.
     trainer = make_trainer("actor_critic")
