@@ -21,17 +21,18 @@ oracles, the controls, AT-RL with its random order. What has not run is said as 
 
     python benchmarks/worlds_experiment.py --out FOLDER [--full] [--bases 100,101] [--seeds 0,1]
         [--rules uniform,atrl] [--csv FILE]
-    python benchmarks/worlds_experiment.py --read SHARD.csv [SHARD.csv ...]       # what shards come to
+    python benchmarks/worlds_experiment.py --read SHARD.csv [SHARD.csv ...]   # what shards come to; --csv joins them
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from card_hits import RECIPE, at_base, drawn  # beside this file
@@ -40,7 +41,7 @@ from atrl_bench.engines.devices import HERE
 from atrl_bench.experiments.jobs import TrainingJob, train
 from atrl_bench.experiments.plan import training_spec
 from atrl_bench.experiments.rates import PICKED_BY, RunsByRate, at_rate, cross_fitted, with_checks
-from atrl_bench.results.statistics.means import benjamini_hochberg, seed_spread
+from atrl_bench.results.statistics.means import Estimate, benjamini_hochberg, seed_spread
 from atrl_bench.results.store import Run
 from atrl_bench.training.recipe import load_recipe
 
@@ -60,6 +61,7 @@ PAIRS = (
     ("bottom_truncation", "entropy_truncation"),
 )
 HYPOTHESES = PAIRS[:4]
+FALSE_DISCOVERIES = 0.05
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class Part:
 
 
 FULL = Part([*BASES["perception"], *BASES["reasoning"]], RULES, RATES, SEEDS)
+NUM_TRAININGS = len(FULL.bases) * len(FULL.rules) * len(FULL.rates) * len(FULL.seeds)
 SMALL = Part([100, 101], RULES[:2], RATES[1:4], SEEDS[:3])
 
 
@@ -140,30 +143,62 @@ def areas_of(trainings: Sequence[Training], base: int, rule: str) -> Areas:
     return {seed: max(shares, key=lambda share: share[1][seed])[0][seed] for seed in seeds}
 
 
-def sentences(trainings: Sequence[Training]) -> Iterable[str]:
+class Difference(NamedTuple):
+    """Of two rules in one world, in points: `estimate` is None where fewer than two seeds have both."""
+
+    world: str
+    rule: str
+    other: str
+    num_bases: int = 0
+    estimate: Estimate | None = None
+    q_value: float | None = None  # of a hypothesis
+
+    def __str__(self) -> str:
+        pair = f"{self.world}, {self.rule} - {self.other}:"
+        if self.estimate is None:
+            return f"{pair} not run."
+        seen = f"{self.estimate.detectable():.1f} could be detected"
+        bases = f"{self.num_bases} of {len(BASES[self.world])} bases"
+        return f"{pair} {self.points}, {bases}, {self.estimate.num_groups} seeds; {seen}" + (
+            "." if self.q_value is None else f"; q = {self.q_value:.3f}."
+        )
+
+    @property
+    def points(self) -> str:
+        assert self.estimate is not None
+        return f"{self.estimate.mean:+.1f} ± {self.estimate.half_width():.1f} points"
+
+    @property
+    def verdict(self) -> str:
+        """How fast the rule learns, as far as the test of its hypothesis says."""
+        if self.estimate is None or self.q_value is None or self.q_value >= FALSE_DISCOVERIES:
+            return "neither faster nor slower that could be told"
+        return "faster" if self.estimate.mean > 0 else "slower"
+
+
+def differences(trainings: Sequence[Training]) -> list[Difference]:
     found = []
     for world, (rule, other) in product(BASES, PAIRS):
         pairs = [(areas_of(trainings, base, rule), areas_of(trainings, base, other)) for base in BASES[world]]
         pairs = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
         seeds = sorted(set.intersection(*(ours.keys() & theirs.keys() for ours, theirs in pairs))) if pairs else []
         if len(seeds) < 2:
-            yield f"{world}, {rule} - {other}: not run."
+            found.append(Difference(world, rule, other))
             continue
         by_seed = [100 * float(np.mean([ours[seed] - theirs[seed] for ours, theirs in pairs])) for seed in seeds]
         estimate = seed_spread(by_seed).estimate()
-        assert estimate is not None
-        found.append((world, rule, other, len(pairs), estimate))
-    tested = [item for item in found if item[1:3] in HYPOTHESES]
-    q_values = dict(
-        zip((item[:3] for item in tested), benjamini_hochberg([i[4].p_value() for i in tested]), strict=True)
-    )
-    for world, rule, other, num_bases, estimate in found:
-        q_value = q_values.get((world, rule, other))
-        yield (
-            f"{world}, {rule} - {other}: {estimate.mean:+.1f} ± {estimate.half_width():.1f} points, "
-            f"{num_bases} of 3 bases, {estimate.num_groups} seeds; {estimate.detectable():.1f} could be detected"
-            + ("." if q_value is None else f"; q = {q_value:.3f}.")
-        )
+        found.append(Difference(world, rule, other, len(pairs), estimate))
+    tested = [one for one in found if (one.rule, one.other) in HYPOTHESES and one.estimate is not None]
+    q_values = iter(benjamini_hochberg([one.estimate.p_value() for one in tested if one.estimate is not None]))
+    return [one._replace(q_value=next(q_values)) if one in tested else one for one in found]
+
+
+def front_page(trainings: Sequence[Training]) -> str:
+    """The front page's sentence on speed, harm and help alike."""
+    of = {(one.world, one.rule): one for one in differences(trainings)}
+    reading, reasoning = (of[world, "raw_attention"] for world in BASES)
+    where = f"{reading.verdict} where mistakes are in reading ({reading.points})"
+    return f"connectivity learns {where} and {reasoning.verdict} where they are in reasoning ({reasoning.points})"
 
 
 def write_csv(trainings: Sequence[Training], path: Path) -> None:
@@ -198,7 +233,10 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, help="keep the figures here, after each training")
     arguments = parser.parse_args()
     if arguments.read:
-        print(*sentences([one for path in arguments.read for one in read_csv(path)]), sep="\n")
+        trainings = [one for path in arguments.read for one in read_csv(path)]
+        if arguments.csv is not None:
+            write_csv(sorted(trainings, key=lambda one: (one.seed, one.base, one.rule, one.rate)), arguments.csv)
+        print(f"{len(trainings):,} of {NUM_TRAININGS:,} trainings.", *differences(trainings), sep="\n")
         return
     part = FULL if arguments.full else SMALL
     bases = [int(base) for base in arguments.bases.split(",")] if arguments.bases else part.bases
@@ -210,7 +248,7 @@ def main() -> None:
         print(trainings[-1], flush=True)
         if arguments.csv is not None:
             write_csv(trainings, arguments.csv)
-    print(*sentences(trainings), sep="\n")
+    print(*differences(trainings), sep="\n")
 
 
 if __name__ == "__main__":
