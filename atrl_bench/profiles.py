@@ -122,6 +122,9 @@ class Rollouts(Settings):
     gpu_memory_fraction: float = Field(
         0.35, gt=0, lt=1, description="vllm: share of a GPU's memory for weights, keys and values beside the training"
     )
+    tensor_parallel: int | None = Field(
+        None, ge=1, description="vllm: how many GPUs share an engine and its weights; null: the fewest that hold them"
+    )
     max_logprob_difference: float | None = Field(
         None, gt=0, description="vllm: the run stops above this mean difference; null: what rounding explains"
     )

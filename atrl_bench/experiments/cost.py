@@ -8,7 +8,7 @@ Memory of a device, with everything divided evenly over N of them (FSDP2):
       layer's own; where weights are divided, 4 bytes for each that belongs to no layer: gathered, with its gradient
     + or while sampling, without gradients, SAMPLER_GB for the keys and values of the responses sampled at once, as many
       as fit into it, and where weights are divided 2 bytes for each of them: they are gathered. If vLLM samples in the
-      same process, its share of the device instead, which has to hold all weights; it sleeps during updates
+      same process, its share of the device instead, which has to hold its part of all weights; it sleeps in updates
     + what a device has `reserved`; MARGIN of it stays free.
 Compute: 2 FLOPs per parameter and token for a forward pass, 4 for a backward pass, 2 more where activations are
 recomputed; scoring is one forward pass each for the old policy, the reference, VPPO's blackened images and a critic.
@@ -33,7 +33,7 @@ from atrl_bench.profiles import EvaluationSizes, Profile, TrainingSizes
 from atrl_bench.settings import Settings
 from atrl_bench.training.arguments import SAMPLER_GB, most_pairs, num_rollouts, recomputes
 from atrl_bench.training.recipe import DynamicSampling, PreferenceRecipe, Recipe, RolloutRecipe
-from atrl_bench.training.rollout_engine import uses_vllm
+from atrl_bench.training.rollout_engine import devices_of_an_engine, uses_vllm
 
 GB = 1e9
 MARGIN = 0.1  # of a device's memory stays free: what is computed here is not exact
@@ -192,8 +192,10 @@ def training_needs(
     gradients_gb = num_gb * 4.0 if full else 0.0
     gathered_gb = 2 * num_gb if work.sampled and not vllm else 0.0
     sampling_gb, update_gb = SAMPLER_GB if work.sampled and not vllm else 0.0, _activations_gb(sizes, shape)
-    if vllm and not profile.rollouts.server:  # it has all weights of its own, and sleeps while the model trains
-        sampling_gb = max(profile.rollouts.gpu_memory_fraction * rates.device_gb, 2 * num_gb)
+    settings = profile.rollouts
+    sharing = devices_of_an_engine(settings, shape.num_parameters, rates.device_gb) if vllm else 1
+    if vllm and not settings.server:  # it has all weights of its own, and sleeps while the model trains
+        sampling_gb = max(settings.gpu_memory_fraction * rates.device_gb, 2 * num_gb / sharing)
 
     def memory_gb(count: int, is_divided: bool) -> float:
         parts = count if is_divided else 1
@@ -201,7 +203,7 @@ def training_needs(
         while_sampling = (states_gb - gradients_gb) / parts + sampling_gb + (gathered_gb if is_divided else 0.0)
         return max(in_update, while_sampling) + rates.reserved_gb
 
-    needed = _devices_for(lambda count: memory_gb(count, is_divided=count > 1), rates)
+    needed = _devices_for(lambda count: memory_gb(count, is_divided=count > 1), rates, sharing)
     gpus = gpus or needed
     nodes, is_divided = math.ceil(gpus / GPUS_PER_NODE), gpus > 1 and (full or needed > 1)
     # Each process reads its part, or all; what a checkpoint has is copied before it is written.
@@ -292,9 +294,8 @@ def _outside_layers(shape: ModelShape) -> float:
     return 2 * VOCABULARY * shape.hidden_size + TOWER
 
 
-def _devices_for(gb_of: Callable[[int], float], rates: MachineRates) -> int:
-    """The smallest power of two of devices on which each has no more than it holds."""
-    gpus = 1
+def _devices_for(gb_of: Callable[[int], float], rates: MachineRates, gpus: int = 1) -> int:
+    """The fewest devices on which each has no more than it holds: `gpus`, doubled as often as needed."""
     while gb_of(gpus) > (1 - MARGIN) * rates.device_gb and gpus < MAX_GPUS:
         gpus *= 2
     return gpus

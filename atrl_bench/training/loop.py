@@ -266,6 +266,8 @@ class Loop(Trainer):
         return responses
 
     def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
+        if not messages_P and not (self.vllm and self.vllm.is_shared):  # then others wait for this process's part
+            return []
         return self._completions(self.sample(self.read(messages_P, keys_P), size).token_ids)
 
     def read(self, messages_P: Sequence[Any], keys_P: Sequence[str]) -> PromptBatch:

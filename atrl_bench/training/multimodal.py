@@ -36,7 +36,8 @@ class PromptBatch:
 
 def read_prompts(processor: Any, messages_P: Sequence[Any], keys_P: Sequence[str], dtype: torch.dtype) -> PromptBatch:
     read_P = [_read(processor, messages, dtype) for messages in messages_P]
-    fields = {name: [inputs[name][0].tolist() for inputs in read_P] for name in KINDS_OF_TOKEN if name in read_P[0]}
+    kinds = [name for name in KINDS_OF_TOKEN if all(name in inputs for inputs in read_P)]
+    fields = {name: [inputs[name][0].tolist() for inputs in read_P] for name in kinds}
     visuals_P, media_P = [_visual_of(inputs) for inputs in read_P], [media_of(messages) for messages in messages_P]
     return PromptBatch(list(keys_P), [inputs["input_ids"][0].tolist() for inputs in read_P], fields, visuals_P, media_P)
 

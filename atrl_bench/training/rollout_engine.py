@@ -6,10 +6,12 @@ Whether this machine has it is known without loading it.
 from __future__ import annotations
 
 import importlib.metadata
+import math
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
+from atrl_bench.engines.devices import GPUS_PER_NODE
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import Profile, Rollouts
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
@@ -18,6 +20,7 @@ OLDEST_VLLM, NEWEST_VLLM = "0.22", "0.30"  # as in pyproject.toml; TRL supports 
 VERL_VERSION = "0.9.1"  # that its configurations are written for, in an environment of its own
 SUPPORTED_VLLM = SpecifierSet(f">={OLDEST_VLLM},<={NEWEST_VLLM}")
 INSTALL = "pip install 'atrl-bench[vllm]', or leave --rollouts out"
+WEIGHTS_SHARE = 0.75  # of an engine's memory, for weights; the rest for keys, values and what a step computes
 DEFAULT_CORRECTION = Rollouts.model_fields["correction"].default
 
 
@@ -42,6 +45,36 @@ def uses_vllm(recipe: Recipe, profile: Profile) -> bool:
 def uses_verl(recipe: Recipe, profile: Profile) -> bool:
     """Whether verl samples and trains this recipe; what has no rollouts is trained here in any case."""
     return isinstance(recipe, RolloutRecipe) and profile.rollouts.engine == "verl"
+
+
+def devices_of_an_engine(settings: Rollouts, num_weights: float, device_gb: float) -> int:
+    """How many devices share an engine of vLLM inside a training: as many as asked for, or the fewest that hold it."""
+    if settings.server:
+        return 1
+    room_gb = WEIGHTS_SHARE * settings.gpu_memory_fraction * device_gb
+    return settings.tensor_parallel or devices_that_hold(num_weights, room_gb)
+
+
+def devices_that_hold(num_weights: float, room_gb: float) -> int:
+    """The fewest devices of a node, a power of two, each with room for its part of so many weights of two bytes."""
+    devices = 1
+    while 2e-9 * num_weights / devices > room_gb and devices < GPUS_PER_NODE:
+        devices *= 2
+    return devices
+
+
+def require_even_parts(devices: int, num_processes: int, config: Any) -> None:
+    """Raise unless that many devices can share an engine: vLLM deals out processes, and heads, evenly."""
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    for number, what in ((num_processes, "processes of this training"), (heads, "heads of keys that the model has")):
+        if number % devices:
+            raise InvalidFileError(
+                f"{devices} GPUs cannot share an engine of vLLM here.",
+                why=f"{devices} does not divide the {number} {what}.",
+                next_step=f"set rollouts.tensor_parallel in a profile of your own to a divisor of "
+                f"{math.gcd(num_processes, heads)}",
+            )
 
 
 def engine_spec(recipe: Recipe, profile: Profile, recorded_version: str | None = None) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from atrl_bench.training.order import problem_order
 from atrl_bench.training.problem import TrainingProblem
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
 from atrl_bench.training.rewards.accuracy import overlong_cache
+from atrl_bench.training.rollout_engine import devices_that_hold
 
 PYTHON = "ATRL_BENCH_VERL_PYTHON"
 COMMAND = ("-m", "verl.trainer.main_ppo", "--config-name", "verl", "--config-dir")
@@ -62,7 +63,7 @@ def verl_configuration(
     `model` is the folder of the base model; the profile's name for it if not given.
     """
     require_verl_form(recipe, profile)
-    sizes, nodes = recipe.sizes(profile), max(1, math.ceil(gpus / GPUS_PER_NODE))
+    sizes, shape, nodes = recipe.sizes(profile), model_shape(profile.model), max(1, math.ceil(gpus / GPUS_PER_NODE))
     updates = recipe.updates_per_rollout(sizes)
     overlong, has_credit = recipe.overlong_cache_fraction, recipe.credit.rule != "uniform"
     names = ["base", recipe.objective, *["overlong"] * (overlong is not None), *["credit"] * has_credit]
@@ -77,7 +78,7 @@ def verl_configuration(
         project=f"atrl-bench-{profile.name}",
         nodes=nodes,
         gpus_per_node=max(1, gpus // nodes),
-        sampler_gpus=_sampler_gpus(profile),
+        sampler_gpus=1 if shape is None else devices_that_hold(shape.num_parameters, SAMPLER_GB),
         num_rollouts=num_rollouts,
         num_updates=num_rollouts * updates,
         num_epochs=max(1, math.ceil(sizes.num_epochs)),
@@ -117,16 +118,6 @@ def _filled(node: Any, values: SimpleNamespace) -> Any:
     if isinstance(node, list):
         return [_filled(value, values) for value in node]
     return attrgetter(node[1:])(values) if isinstance(node, str) and node.startswith("$") else node
-
-
-def _sampler_gpus(profile: Profile) -> int:
-    """Over how many GPUs of a node one copy of the model that samples is spread."""
-    shape = model_shape(profile.model)
-    gb = 0.0 if shape is None else 2 * shape.num_parameters / 1e9
-    gpus = 1
-    while gb / gpus > SAMPLER_GB and gpus < GPUS_PER_NODE:
-        gpus *= 2
-    return gpus
 
 
 # What verl cannot do --------------------------------------------------------------------------------------------------

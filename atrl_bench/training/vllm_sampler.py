@@ -10,6 +10,8 @@ TRL brings the weights over and speaks with the server. What is done in its plac
 4. Videos are handed over, with the moments of their frames.
 5. The engine gets the processor of this run, with its limits of pixels, and its compute type; it is ended.
 6. On a GPU it sleeps while the model trains.
+7. Neighbouring processes may share an engine (tensor parallelism), whose weights are then divided among them. Each asks
+   it everything that all of them ask and keeps the answers to its own prompts, with any numbers of prompts.
 
 Shapes: P prompts, G responses each.
 """
@@ -17,27 +19,33 @@ Shapes: P prompts, G responses each.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import ensure_master_addr_port
 
+from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.models.vllm_flags import CPU_CACHE_BYTES
 from atrl_bench.profiles import Rollouts, TrainingSizes
 from atrl_bench.training.multimodal import Media, PromptBatch
 from atrl_bench.training.recipe import RolloutRecipe
+from atrl_bench.training.rollout_engine import devices_of_an_engine, require_even_parts
 from atrl_bench.training.sampler_check import num_media_tokens, require_proper_end, require_same_prompt
+from atrl_bench.training.sharding import gathered
 from atrl_bench.training.trainer import TrainerInputs
 
+T = TypeVar("T")
 RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PREFILL_TOKENS = 4096  # in one step of the engine, as in TRL: more of them would take memory from the training
 WEIGHTS = ("*.safetensors", "model.safetensors.index.json", "config.json")
@@ -68,8 +76,12 @@ class VLLMSampler(VLLMGeneration):
         eos_ids: Sequence[int],
         num_responses: int,
         run_seed: int,
+        sharing: int,
     ) -> None:
-        """`num_media`: how many images, and videos, a prompt has at most; `num_responses`: of a process's rollout."""
+        """`num_media`: how many images, and videos, a prompt has at most; `num_responses`: of an engine's rollout.
+
+        `sharing`: how many processes have one engine.
+        """
         self._dtype, self._num_media, self._run_seed = sizes.dtype, dict(num_media), run_seed
         self.media_ids = [token_id for token_id in media_ids if token_id is not None]
         self.eos_ids, self._step = list(eos_ids), -1
@@ -77,12 +89,15 @@ class VLLMSampler(VLLMGeneration):
         # The trainer scores the whole distribution, at its temperature: vLLM's own are those before any processing, or
         # after it. Both are meant where there is nothing to process.
         self.logprobs_mode = "raw_logprobs" if sizes.temperature == 1 else "processed_logprobs"
+        if sharing > 1:
+            self._group, _ = torch.distributed.new_subgroups(sharing, timeout=PATIENCE_IN_TRAINING, backend="gloo")
         super().__init__(
             model,
             accelerator,
             processor,
             mode="server" if settings.server else "colocate",
             server_base_url=settings.server,
+            tensor_parallel_size=sharing,
             gpu_memory_utilization=settings.gpu_memory_fraction,
             enable_sleep_mode=sleeps,
             max_model_length=sizes.max_prompt_tokens + sizes.max_response_tokens,
@@ -91,6 +106,11 @@ class VLLMSampler(VLLMGeneration):
             top_p=sizes.top_p,
             max_completion_length=sizes.max_response_tokens,
         )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several processes have one engine: all of them have to ask it, if for nothing, when one does."""
+        return bool(self.tensor_parallel_size > 1)
 
     # Where it runs ----------------------------------------------------------------------------------------------------
 
@@ -118,6 +138,7 @@ class VLLMSampler(VLLMGeneration):
                 model=self._folder.name,
                 generation_config="vllm",  # the model's own would add to what a request says
                 dtype=self._dtype,
+                tensor_parallel_size=self.tensor_parallel_size,
                 max_model_len=self.max_model_length,
                 max_num_seqs=self.max_num_seqs,
                 max_num_batched_tokens=max(PREFILL_TOKENS, self.max_model_length),
@@ -173,9 +194,16 @@ class VLLMSampler(VLLMGeneration):
             return
         self.sync_weights()
         self._drop_seen_images()
+        if self.is_shared:  # what NCCL still does for the training can block the engine: TRL issue 3671
+            self.accelerator.wait_for_everyone()
         if self.enable_sleep_mode:
             self.llm.wake_up(tags=["kv_cache"])
         self._step = step
+
+    def _iter_named_params(self) -> Iterator[tuple[str, Tensor]]:
+        """Whole weights, one at a time: TRL gathers what accelerate has divided, and here FSDP2 alone did."""
+        for name, weight in super()._iter_named_params():
+            yield name, gathered(weight)
 
     def sleep(self) -> None:
         """Give its memory to the training: weights, keys and values are dropped."""
@@ -205,14 +233,27 @@ class VLLMSampler(VLLMGeneration):
             "detokenize": False,
             **self._limits(),
         }
-        requests, parameters = [], []
-        for key, token_ids, media in zip(prompts.keys_P, prompts.token_ids_P, prompts.media_P, strict=True):
-            request = vllm_request(token_ids, media, self.media_ids)
-            requests += [request] * group_size
-            seeds = [response_seed(self._run_seed, key, repeat) for repeat in range(group_size)]
-            parameters += [SamplingParams(seed=seed, **options) for seed in seeds]
+        asked = [
+            (
+                vllm_request(token_ids, media, self.media_ids),
+                [response_seed(self._run_seed, key, repeat) for repeat in range(group_size)],
+            )
+            for key, token_ids, media in zip(prompts.keys_P, prompts.token_ids_P, prompts.media_P, strict=True)
+        ]
+        together, own = self._with_others(asked)
+        requests = [request for request, seeds in together for _ in seeds]
+        parameters = [SamplingParams(seed=seed, **options) for _, seeds in together for seed in seeds]
         outputs = self.llm.generate(requests, sampling_params=parameters, use_tqdm=False)
-        return [_response(output) for output in outputs]
+        return [_response(output) for output in outputs[own.start * group_size : own.stop * group_size]]
+
+    def _with_others(self, asked: list[T]) -> tuple[list[T], slice]:
+        """What all processes of this engine ask, the same on each of them, and which part is this one's."""
+        if not self.is_shared:
+            return asked, slice(0, len(asked))
+        of_each: list[Any] = [None] * self.tensor_parallel_size
+        torch.distributed.all_gather_object(of_each, asked, group=self._group)
+        start = sum(map(len, of_each[: torch.distributed.get_rank(self._group)]))
+        return [one for of_process in of_each for one in of_process], slice(start, start + len(asked))
 
     def _sample_on_server(self, prompts: PromptBatch, group_size: int) -> list[VLLMResponse]:
         """What TRL's call of the server gives: one seed for all, from which vLLM counts on in each group."""
@@ -236,6 +277,10 @@ def vllm_of(inputs: TrainerInputs[RolloutRecipe], eos_ids: Sequence[int]) -> VLL
     if settings.engine != "vllm":
         return None
     accelerator = Accelerator(cpu=not torch.cuda.is_available())  # TRL asks it which processes there are
+    device_gb = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else math.inf
+    num_weights = sum(weight.numel() for weight in inputs.model.parameters())
+    sharing = devices_of_an_engine(settings, num_weights, min(launched().gather([device_gb])))
+    require_even_parts(sharing, accelerator.num_processes, config)
     return VLLMSampler(
         inputs.model,
         accelerator,
@@ -245,8 +290,9 @@ def vllm_of(inputs: TrainerInputs[RolloutRecipe], eos_ids: Sequence[int]) -> VLL
         num_media=inputs.data.most_media,
         media_ids=[getattr(config, f"{kind}_token_id", None) for kind in ("image", "video")],
         eos_ids=eos_ids,
-        num_responses=sizes.prompts_per_rollout * sizes.group_size // accelerator.num_processes,
+        num_responses=sizes.prompts_per_rollout * sizes.group_size * sharing // accelerator.num_processes,
         run_seed=inputs.seed,
+        sharing=sharing,
     )
 
 

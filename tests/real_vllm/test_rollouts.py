@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from training.launched_rollouts import answers_of
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.models.decoding import Draw, sample
@@ -141,3 +142,17 @@ def test_a_killed_run_samples_what_an_uninterrupted_one_does(
     record = json.loads((tmp_path / "killed" / whole.checkpoint.name / "done.json").read_text())
     assert record["digest"] == whole.digest
     assert record["rollouts"]["engine"] == "vllm"
+
+
+@pytest.mark.parametrize("divided", [False, True], ids=["a model each", "a model between them"])
+def test_processes_that_share_an_engine_are_answered_as_by_one_each_before_and_after_updates(
+    tmp_path, base_folder, data_dir, profile, divided
+):
+    world = ("real", base_folder, data_dir)
+    *apart, whole = answers_of(*world, tmp_path / "apart", profile, sharing=1)
+    *together, parts = answers_of(*world, tmp_path / "together", profile, sharing=2, divided=divided)
+    for expected, found in zip(apart, together, strict=True):
+        assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
+        assert all(of == pytest.approx(is_, abs=1e-3) for (_, of), (_, is_) in zip(found, expected, strict=True))
+    assert apart[0] != apart[1]
+    assert max(parts) < 0.6 * min(whole)  # half of each matrix, and the small rest

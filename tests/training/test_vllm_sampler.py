@@ -18,12 +18,14 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 from trainer_parts import loss_of, noted, rollout_of, without_advantage
+from training.launched_rollouts import answers_of
 
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.devices import ONE_PROCESS
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments import run_dir as run_dir_module
+from atrl_bench.experiments.cost import training_needs
 from atrl_bench.experiments.memory_check import require_training_fits
 from atrl_bench.experiments.price import price_of_training
 from atrl_bench.experiments.run_dir import RunDir
@@ -33,7 +35,12 @@ from atrl_bench.profiles import Rollouts, load_profile
 from atrl_bench.training import rollout_engine, vllm_sampler
 from atrl_bench.training.multimodal import PromptBatch, with_media
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.rollout_engine import engine_spec, require_sampler
+from atrl_bench.training.rollout_engine import (
+    devices_of_an_engine,
+    engine_spec,
+    require_even_parts,
+    require_sampler,
+)
 from atrl_bench.training.run import train
 from atrl_bench.training.run_spec import run_spec
 from atrl_bench.training.sampler_check import (
@@ -266,6 +273,60 @@ def test_the_correction_multiplies_the_policy_term_of_every_objective_and_no_oth
     assert abs(whole - none) > 1e-3
     batch = without_advantage(batch)
     assert loss(1.0) == pytest.approx(none, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_processes_that_share_an_engine_ask_it_together_and_keep_the_answers_to_their_own_prompts(
+    tmp_path, base_folder, data_dir, profile
+):
+    world = ("fake", base_folder, data_dir)
+    by_vllm = profile.model_copy(update={"rollouts": Rollouts(engine="vllm")})
+    apart, together = (answers_of(*world, tmp_path / str(count), by_vllm, sharing=count) for count in (1, 2))
+    for expected, found in zip(apart[:2], together[:2], strict=True):
+        assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
+    assert apart[0] != apart[1]
+
+
+@pytest.mark.parametrize(
+    ("devices", "processes", "why"),
+    [(2, 3, "2 does not divide the 3 processes"), (4, 8, "4 does not divide the 2 heads of keys")],
+)
+def test_an_engine_is_shared_evenly_or_not_at_all(tiny_model, devices, processes, why):
+    with pytest.raises(InvalidFileError, match=f"{devices} GPUs cannot share") as error:
+        require_even_parts(devices, processes, tiny_model.config)
+    assert why in error.value.why
+    assert "rollouts.tensor_parallel" in error.value.next_step
+    require_even_parts(2, 8, tiny_model.config)
+    require_even_parts(1, 3, tiny_model.config)
+
+
+@pytest.mark.parametrize(
+    ("billions", "device_gb", "settings", "devices"),
+    [
+        (8.29, 80, {}, 1),  # 16.6 GB in 0.75 * 0.35 * 80 = 21 GB
+        (33.45, 80, {}, 4),  # 66.9 / 4 = 16.7
+        (33.45, 80, {"gpu_memory_fraction": 0.6}, 2),  # 66.9 / 2 = 33.5 in 36
+        (33.45, 80, {"tensor_parallel": 8}, 8),
+        (33.45, 80, {"server": "http://x"}, 1),
+        (33.45, math.inf, {}, 1),  # on a CPU
+    ],
+)
+def test_as_many_devices_share_an_engine_as_its_weights_need(billions, device_gb, settings, devices):
+    assert devices_of_an_engine(Rollouts(engine="vllm", **settings), billions * 1e9, device_gb) == devices
+
+
+def test_an_estimate_counts_a_part_of_the_engine_on_each_device_and_no_fewer_devices_than_share_it():
+    paper = load_profile("paper").model_copy(update={"model": "Qwen/Qwen2.5-VL-32B-Instruct"})
+
+    def needs(**settings):
+        by_vllm = paper.model_copy(update={"rollouts": Rollouts(engine="vllm", **settings)})
+        return training_needs(load_recipe("grpo", finetuning="lora"), by_vllm)
+
+    # Adapters on 64 devices: 66.9 / 64 GB of weights, an engine of 66.9, 9 reserved: more than 72.
+    assert needs(tensor_parallel=1).gb_per_gpu == pytest.approx(66.9 / 64 + 66.9 + 9, abs=0.1)
+    assert needs(tensor_parallel=1).gpus == 64
+    assert needs().gpus == needs(tensor_parallel=4).gpus == 4  # 66.9 / 4 + 0.35 * 80 + 9 while it samples
+    assert needs(tensor_parallel=16).gpus == 16
 
 
 # What stops a run -------------------------------------------------------------------------------------------------

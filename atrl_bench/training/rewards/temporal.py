@@ -88,12 +88,12 @@ class TemporalReward(GroupReward):
     def shuffled_accuracies(self, groups: Sequence[Group], tools: RolloutTools) -> list[Tensor | None]:
         """The accuracy rewards on shuffled frames for each group about a video, None for one about an image."""
         again = [group for group in groups if group.about_video]
-        if not again:
-            return [None] * len(groups)
         size = self._settings.num_shuffled(tools.group_size)
         with tools.clock.phase("generation_shuffled"):
             prompts = [shuffled_prompt(group, tools.run_seed) for group in again]
             completions = tools.respond(prompts, [f"{group.key}:shuffled" for group in again], size)
+        if not again:
+            return [None] * len(groups)
         inputs = [group.example for group in again for _ in range(size)]
         columns = {name: [example[name] for example in inputs] for name in ("answer", "kind", "choices")}
         with tools.clock.phase("reward"):
