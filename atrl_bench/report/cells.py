@@ -425,7 +425,7 @@ def shared_residuals(
 
 
 def _join(names: dict[Group, str], groups: Sequence[Group]) -> None:
-    before: Iterable[str] = {names[group] for group in groups if group in names}
+    before = {names[group] for group in groups if group in names}
     name = min([*before, ": ".join(groups[0])])
-    for group in [*groups, *(group for group, known in names.items() if known in before)]:
-        names[group] = name
+    renamed = [group for group, known in names.items() if known in before] if before - {name} else []
+    names.update(dict.fromkeys([*groups, *renamed], name))
