@@ -8,7 +8,7 @@ import needs
 import pytest
 from fake_backend import picture, write_geoqa
 
-from atrl_bench.errors import AtrlBenchError, EndpointError, MissingDataError, UnknownNameError
+from atrl_bench.errors import AtrlBenchError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation import cell as cell_module
 from atrl_bench.evaluation import cell_spec as cell_spec_module
 from atrl_bench.evaluation.cell import evaluate
@@ -185,17 +185,6 @@ def test_a_row_with_a_broken_image_is_skipped_named_and_left_out_of_the_count(st
     key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=write_geoqa(tmp_path / "data", images))
     assert list(store.skipped(key)) == ["7"]
     assert store.cell(key).expected == 99 * NUM_REPEATS == len(store.samples(key))
-
-
-def test_an_endpoint_that_is_down_leaves_the_cell_pending(store, tmp_path, monkeypatch) -> None:
-    def down(*_, **__):
-        raise EndpointError("The server does not answer.")
-
-    monkeypatch.setattr(local, "load", down)
-    data = write_geoqa(tmp_path / "data", [picture()] * 2)
-    with pytest.raises(EndpointError):
-        evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
-    assert [cell.state for cell in store.cells()] == ["pending"]
 
 
 def test_missing_data_and_unknown_tasks_say_what_to_do(store, tmp_path) -> None:

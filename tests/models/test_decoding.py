@@ -28,14 +28,6 @@ def draws(problems=range(6), repeats=range(8)) -> list[Draw]:
     return [Draw(row, f"problem {problem}", repeat) for row, problem in enumerate(problems) for repeat in repeats]
 
 
-def test_temperature_zero_is_greedy_search_of_transformers(tiny_model, batch) -> None:
-    expected = tiny_model.generate(**batch, do_sample=False, max_new_tokens=12, eos_token_id=None)
-    answers = sample(tiny_model, batch, draws(repeats=range(2)), [], Sampling(12, temperature=0))
-    new_tokens = expected[:, batch["input_ids"].shape[1] :].tolist()
-    assert [list(answer.token_ids) for answer in answers[::2]] == new_tokens
-    assert answers[::2] == answers[1::2]
-
-
 @pytest.mark.parametrize("top_p", [1.0, 0.8])
 def test_eight_answers_from_one_prefill_are_eight_separate_runs(tiny_model, batch, top_p) -> None:
     sampling = Sampling(10, temperature=0.7, top_p=top_p, run_seed=3)

@@ -13,11 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers.models.qwen2_vl.video_processing_qwen2_vl import smart_resize
 
-from atrl_bench.data.dataset import data_digest
 from atrl_bench.evaluation.cell import evaluate
-from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
-from atrl_bench.evaluation.data import load_rows
-from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.mini import BASE
 from atrl_bench.mini.videos import encode
 from atrl_bench.models import local, video
@@ -322,17 +319,6 @@ def test_a_video_benchmark_is_answered_and_graded_from_its_files(store, mini_wor
     assert store.cell(key).spec["decoding"]["num_frames"] == SMOKE.evaluation.num_frames
 
 
-def test_the_number_of_frames_is_part_of_a_video_cell_only(mini_world) -> None:
-    def decoding(task: str, **options):
-        spec = cell_spec(BASE, task, EvaluationOptions(**options), profile=SMOKE, data_dir=mini_world)
-        return spec.as_dict()["decoding"]
-
-    assert decoding("vsi_bench", frames=32)["num_frames"] == 32
-    assert decoding("vsi_bench")["video_max_pixels"] == SMOKE.evaluation.video_max_pixels
-    assert decoding("geoqa_test", frames=32) == decoding("geoqa_test")
-    assert "num_frames" not in decoding("geoqa_test")
-
-
 def test_a_row_without_its_video_is_skipped_and_counted(store, mini_world, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("atrl_bench.evaluation.cell_writer.MAX_BAD_FRACTION", 0.5)
     data = copied(mini_world, tmp_path, "mmvu")
@@ -346,18 +332,3 @@ def test_a_row_without_its_video_is_skipped_and_counted(store, mini_world, tmp_p
 def copied(world, to, folder):
     shutil.copytree(world / folder, to / "data" / folder)
     return to / "data"
-
-
-def test_another_video_is_other_data(mini_world, tmp_path) -> None:
-    data, info = copied(mini_world, tmp_path, "mmvu"), find_task("mmvu_val")
-    before = data_digest(info, data)
-    assert before == data_digest(info, mini_world)
-    write_film(data / "mmvu" / "videos" / "Mathematics" / "0.mp4", 8)
-    assert data_digest(info, data) != before
-
-
-def test_a_row_cannot_name_a_file_outside_its_folder(mini_world) -> None:
-    info = find_task("vsi_bench")
-    row = dict(load_rows(info, mini_world, limit=1)[0])
-    with pytest.raises(ValueError, match="outside its folder"):
-        info.module.images(row | {"dataset": "..", "scene_name": "../secret"})

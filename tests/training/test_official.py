@@ -24,20 +24,6 @@ def differing(recipe, profile=PAPER, **overrides):
     return {each.setting: (each.here, each.official) for each in differences(load_recipe(recipe, **overrides), profile)}
 
 
-def test_dapo_differs_in_what_its_page_used_to_leave_out():
-    assert differing("dapo") == {
-        "group_size": ("8", "16"),
-        "updates_per_rollout": ("4", "16"),
-        "max_response_tokens": ("2,048", "20,480"),
-        "dynamic_sampling.max_extra_generations": ("2", "9"),
-        "warmup_steps": ("0", "10"),
-        "weight_decay": ("0.01", "0.1"),
-        "dual clip": ("none", "10"),
-        "surplus of the first draw": ("none", "twice the rollout's problems"),
-    }
-    assert differing("ft_rl") == differing("dapo")
-
-
 def test_what_differs_is_computed_from_the_settings_of_the_run():
     assert set(differing("vppo")) == {"num_epochs", "top_p", "template", "dual clip"}
     sizes = {"updates_per_rollout": 3, "num_epochs": 2, "top_p": 0.99}
