@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import torch
 from conftest import CoinPool  # the folder of a program is the first place where Python looks
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForImageTextToText
 
@@ -46,6 +47,26 @@ def whole_gradient_bytes(model):
     whole = [(one.unsharded_accumulated_grad, getattr(one, "_unsharded_param", None)) for one in parameters]
     gradients = [gradient for kept, weight in whole for gradient in (kept, getattr(weight, "grad", None))]
     return sum(gradient.nbytes for gradient in gradients if gradient is not None)
+
+
+def watch_gathered(report):
+    """Write down the most bytes of whole weights that this process holds at once, while it samples and in passes."""
+    wait, generate_own, groups, phases = FSDPParamGroup.wait_for_unshard, Loop.generate_own, set(), ["passes"]
+
+    def waited(self):
+        wait(self)
+        groups.add(self)
+        parameters = [one for group in groups for one in group.fsdp_params]
+        held = sum(gathered.untyped_storage().size() for one in parameters for gathered in one.all_gather_outputs)
+        report["gathered"][phases[-1]] = max(report["gathered"].get(phases[-1], 0), held)
+
+    def sampling(self, *given):
+        phases.append("sampling")
+        found = generate_own(self, *given)
+        phases.pop()
+        return found
+
+    FSDPParamGroup.wait_for_unshard, Loop.generate_own = waited, sampling
 
 
 class AllWrong(CoinPool):
@@ -112,10 +133,19 @@ def watch_passes(report):
 if __name__ == "__main__":
     kind, recipe, base, data, out, profile = sys.argv[1:]
     rollouts.GradingPool = {"shared": CoinPool, "apart": AllWrong}[kind]
-    report: dict = {"rows": [], "whole_gradient": [], "dtypes": [], "units": {}, "held": {}, "files": []}
+    report: dict = {
+        "rows": [],
+        "whole_gradient": [],
+        "dtypes": [],
+        "units": {},
+        "held": {},
+        "gathered": {},
+        "files": [],
+    }
     if kind == "shared":
         os.environ["ACCELERATE_USE_FSDP"] = "true"
         watch_passes(report)
+        watch_gathered(report)
     remembered(Loop, "generate_own", lambda self, given, _: report["rows"].append([given[1], *given[0]]))
     fields = json.loads(recipe)
     stop_after = fields.pop("stop_after", None)
