@@ -250,11 +250,16 @@ class Watch:
 
 
 def _row_seconds(took: Sequence[float], trainings: Sequence[float | None]) -> float | None:
-    """As long as the finished ones took; while these are few, no less than the trainings that run now will take."""
+    """As long as the finished ones took; while these are few, no less than a training and what answering takes.
+
+    A finished row that took less than a training will has only answered.
+    """
     expected = [seconds for seconds in trainings if seconds is not None]
     if len(took) >= ENOUGH_ROWS or not expected:
         return fmean(took) if took else None
-    return max(fmean(expected), fmean(took) if took else 0.0)
+    training = fmean(expected)
+    answering = [seconds for seconds in took if seconds < training]
+    return max(training + (fmean(answering) if answering else 0.0), fmean(took) if took else 0.0)
 
 
 def _training_seconds(beat: Progress, begun: Sequence[float], now: float) -> float | None:

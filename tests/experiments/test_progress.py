@@ -139,7 +139,7 @@ def test_a_clock_that_is_set_back_neither_hides_what_runs_nor_makes_time_run_bac
         assert "3/16" in watch.line()
 
 
-def test_the_time_left_does_not_count_on_rows_that_train_nothing(store, now):
+def test_the_time_left_of_a_row_that_trains_is_a_training_and_the_answers_that_the_base_gave(store, now):
     watch = Watch(store, num_jobs=5, quiet=True)
     now[0] += 10.0
     watch.row_done()  # the base model's
@@ -150,8 +150,8 @@ def test_the_time_left_does_not_count_on_rows_that_train_nothing(store, now):
     assert watch.line().startswith("1/5 rows, about 30 s left")
     now[0] += 20.0
     store.heartbeat("run", run, 3, 16)
-    # Two steps in 20 s: 160 s and the 20 s before; 140 s are left of it, and 540 s of three more.
-    assert watch.line().startswith("1/5 rows, about 11 min 20 s left")
+    # Two steps in 20 s: 160 s, the 20 s before, 10 s to answer as the base did. Of it 150 s are left; then three more.
+    assert watch.line().startswith("1/5 rows, about 12 min left")
 
 
 def test_an_empty_folder_has_no_status_but_a_command_that_makes_one(run_dir, tmp_path):
