@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-# The best neighbours of a token are looked for among the best of so many tokens at a time.
-_PARTS = 16
+# The best neighbours of a token are looked for among so many: the best of each part, at the likeliest places.
+_CANDIDATES = 96
 
 
 def random_signs(num_columns: int, size: int) -> Tensor:
@@ -40,7 +40,7 @@ def most_similar(
     rounding, and has no size that depends on a value: a device need not wait.
     """
     num_tokens, blocks = len(unit_TD), list(blocks)
-    num_parts = _PARTS if num_tokens >= _PARTS * limit else 1
+    num_parts = max(1, _CANDIDATES // limit) if num_tokens >= _CANDIDATES else 1
     part_size = math.ceil(num_tokens / num_parts)
     others_DT = unit_TD.T.contiguous()
     at_once = max((block.stop - block.start for block in blocks), default=0)
