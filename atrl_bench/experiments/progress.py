@@ -238,7 +238,8 @@ class Watch:
         took = [end - start for start, end in zip(begun, self._ended, strict=False)]
         last = max(self._ended, default=0.0)
         trainings = [beat for beat in beats if beat.kind == "run" and (beat.done < beat.total or beat.updated > last)]
-        of_a_row = _row_seconds(took, [_training_seconds(beat, begun, now) for beat in trainings])
+        usual = took[self.num_workers :] or took  # a worker's first row has the start of its process in it
+        of_a_row = _row_seconds(usual, [_training_seconds(beat, begun, now) for beat in trainings])
         if of_a_row is None:
             return ""
         running = begun[self.num_done :]

@@ -154,6 +154,14 @@ def test_the_time_left_of_a_row_that_trains_is_a_training_and_the_answers_that_t
     assert watch.line().startswith("1/5 rows, about 12 min left")
 
 
+def test_the_start_of_a_worker_is_not_expected_of_its_next_rows(store, now):
+    watch = Watch(store, num_jobs=6, quiet=True)
+    for seconds in (60.0, 10.0):  # a process starts and loads torch, and then goes on
+        now[0] += seconds
+        watch.row_done()
+    assert watch.line().startswith("2/6 rows, about 40 s left")
+
+
 def test_an_empty_folder_has_no_status_but_a_command_that_makes_one(run_dir, tmp_path):
     with pytest.raises(MissingDataError, match=r"run-table main_7b --profile smoke --out .*nowhere"):
         read_status(replace(run_dir, root=tmp_path / "nowhere"))
