@@ -323,7 +323,9 @@ def vllm_request(token_ids: Sequence[int], media: Media, media_ids: Sequence[int
         shown["image"] = list(media["image"])
     if media["video"]:
         shown["video"] = [(video.frames, {**video.metadata, "do_sample_frames": False}) for video in media["video"]]
-        request["mm_processor_kwargs"] = {"do_sample_frames": False}  # they are the frames that were read
+        # They are the frames that were read, and vLLM 0.30 keeps their moments from Qwen2.5-VL's processor.
+        moments = [video.metadata for video in media["video"]]
+        request["mm_processor_kwargs"] = {"do_sample_frames": False, "video_metadata": moments}
     return request | ({"multi_modal_data": shown} if shown else {})
 
 

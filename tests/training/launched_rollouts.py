@@ -12,7 +12,7 @@ ROWS = {"0": range(3), "1": range(3, 8)}  # not as many for the one as for the o
 
 
 def answers_of(vllm, base, data, out, profile, *, sharing, divided=False):
-    """Return, before and after, the tokens and log-probabilities of all rows, and how many weights an engine has."""
+    """Return, before and after, the tokens and log-probabilities of all rows, and what each process reports."""
     profile = profile.model_copy(update={"rollouts": profile.rollouts.model_copy(update={"tensor_parallel": sharing})})
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     folders = [base, data, out, profile.model_dump_json()]
@@ -23,18 +23,22 @@ def answers_of(vllm, base, data, out, profile, *, sharing, divided=False):
     assert done.returncode == 0, done.stderr
     reports = [json.loads((out / f"process-{rank}.json").read_text()) for rank in ROWS]
     before, after = ([row for report in reports for row in report[when]] for when in ("before", "after"))
-    return before, after, [report["weights"] for report in reports]
+    return before, after, reports
+
+
+def messages_of(trainer, rows):
+    from atrl_bench.training.multimodal import with_media
+
+    examples = [trainer.data.example(row, 0) for row in rows]
+    return [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
 
 
 def greedy(trainer):
     """Return the likeliest response to each of this process's problems, with its log-probabilities."""
-    from atrl_bench.training.multimodal import with_media
-
-    examples = [trainer.data.example(row, 0) for row in ROWS[os.environ["RANK"]]]
-    messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
+    messages = messages_of(trainer, ROWS[os.environ["RANK"]])
     trainer.vllm.load(trainer.step)
     trainer.vllm.temperature = 0.0
-    found = trainer.vllm.sample(trainer.read(messages, [str(row) for row in range(len(examples))]), 1)
+    found = trainer.vllm.sample(trainer.read(messages, [str(row) for row in range(len(messages))]), 1)
     trainer.vllm.temperature = 1.0
     return [(response.token_ids, response.logprobs) for response in found]
 
@@ -56,6 +60,8 @@ def main(vllm, base, data, out, profile):
         before = greedy(trainer)
         trainer.train()
         report = {"before": before, "after": greedy(trainer)}
+        asked = messages_of(trainer, {"0": [0], "1": []}[os.environ["RANK"]])  # as T-GRPO, where one has no video
+        report["alone"] = len(trainer.respond(asked, ["again"] * len(asked), 2))
         engine = trainer.vllm.llm.llm_engine.model_executor.driver_worker.model_runner.model
         report["weights"] = sum(one.numel() for one in engine.parameters()) if vllm == "real" else None
     (Path(out) / f"process-{os.environ['RANK']}.json").write_text(json.dumps(report))

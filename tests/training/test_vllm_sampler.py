@@ -91,6 +91,8 @@ def test_a_video_is_handed_over_with_the_moments_of_its_frames():
         "frames_indices": [0, 10, 20, 30],
         "do_sample_frames": False,
     }
+    # Once more, for the processor: vLLM 0.30 keeps them from Qwen2.5-VL's, which would take 24 frames a second.
+    assert request["mm_processor_kwargs"] == {"do_sample_frames": False, "video_metadata": [video.metadata]}
     assert request["prompt_token_ids"] == [1, VIDEO, 2]
     assert "image" not in request["multi_modal_data"]
 
@@ -285,6 +287,7 @@ def test_processes_that_share_an_engine_ask_it_together_and_keep_the_answers_to_
     for expected, found in zip(apart[:2], together[:2], strict=True):
         assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
     assert apart[0] != apart[1]
+    assert [report["alone"] for report in together[2]] == [2, 0]  # one asks, the other takes part
 
 
 @pytest.mark.parametrize(
