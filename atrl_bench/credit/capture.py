@@ -507,28 +507,34 @@ def attention_rows(
     num_key_heads, num_positions = key_BGSD.shape[1:3]
     heads_per_key = num_heads // num_key_heads
     most = _MAX_SCORES[query_BHRD.device.type == "cpu"]
-    blocked_BHRS = None
-    if mask_BHRS is not None and mask_BHRS.dtype == torch.bool:
-        blocked_BHRS, mask_BHRS = ~mask_BHRS, None
+    if num_sequences * num_heads * num_rows * num_positions <= most:  # while decoding
+        return _sum_over_heads(query_BHRD, key_BGSD, mask_BHRS, scaling, softcap).div_(num_heads)
     sum_BRS = torch.zeros(num_sequences, num_rows, num_positions, device=query_BHRD.device)
     for b in _parts(num_sequences, most, num_heads * num_rows * num_positions):
         for g in _parts(num_key_heads, most, heads_per_key * num_rows * num_positions):
-            key_bgDS = key_BGSD[b, g].float().transpose(-1, -2)
+            key_bgSD = key_BGSD[b, g].float()
             h = slice(g.start * heads_per_key, g.stop * heads_per_key)
             for r in _parts(num_rows, most, heads_per_key * num_positions):
-                query_bhrD = query_BHRD[b, h, r].float() * scaling
-                # The query heads of one key head lie behind each other, as if they were rows.
-                scores = query_bhrD.unflatten(1, (-1, heads_per_key)).flatten(2, 3) @ key_bgDS
-                scores = scores.view(*query_bhrD.shape[:3], num_positions)
-                if softcap is not None:
-                    scores.div_(softcap).tanh_().mul_(softcap)
-                if blocked_BHRS is not None:
-                    # A finite number, so that the row of a padding token, which may look nowhere, is no NaN.
-                    scores.masked_fill_(_of_mask(blocked_BHRS, b, h, r), torch.finfo(torch.float32).min)
-                if mask_BHRS is not None:
-                    scores += _of_mask(mask_BHRS, b, h, r).float()
-                sum_BRS[b, r] += scores.softmax(dim=-1).sum(dim=1)
+                mask = None if mask_BHRS is None else _of_mask(mask_BHRS, b, h, r)
+                sum_BRS[b, r] += _sum_over_heads(query_BHRD[b, h, r], key_bgSD, mask, scaling, softcap)
     return sum_BRS.div_(num_heads)
+
+
+def _sum_over_heads(
+    query_BHRD: Tensor, key_BGSD: Tensor, mask_BHRS: Tensor | None, scaling: float, softcap: float | None
+) -> Tensor:
+    query_BHRD = query_BHRD.float() * scaling
+    # The query heads of one key head lie behind each other, as if they were rows.
+    queries = query_BHRD.unflatten(1, (key_BGSD.shape[1], -1)).flatten(2, 3)
+    scores_BHRS = (queries @ key_BGSD.float().transpose(-1, -2)).view(*query_BHRD.shape[:3], key_BGSD.shape[2])
+    if softcap is not None:
+        scores_BHRS.div_(softcap).tanh_().mul_(softcap)
+    if mask_BHRS is not None and mask_BHRS.dtype == torch.bool:
+        # A finite number, so that the row of a padding token, which may look nowhere, is no NaN.
+        scores_BHRS.masked_fill_(~mask_BHRS, torch.finfo(torch.float32).min)
+    elif mask_BHRS is not None:
+        scores_BHRS += mask_BHRS.float()
+    return scores_BHRS.softmax(dim=-1).sum(dim=1)
 
 
 def _parts(count: int, most: int, size: int) -> Iterator[slice]:
