@@ -4,7 +4,9 @@ import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -53,7 +55,8 @@ def problems(tmp_path_factory):
         images = []
         for size in sizes:
             file = io.BytesIO()
-            Image.effect_noise(size, 90 + number).convert("RGB").save(file, "PNG")
+            noise = np.random.default_rng(number).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
+            Image.fromarray(noise).save(file, "PNG")
             images.append({"bytes": file.getvalue(), "path": None})
         rows.append({"question": "<image>" * len(sizes) + f"What is {number}?", "answer": "1", "images": images})
     path = tmp_path_factory.mktemp("problems") / "mine.parquet"
@@ -61,9 +64,24 @@ def problems(tmp_path_factory):
     return str(path)
 
 
+class EveryOtherIsRight:
+    """Grades by turns: each group has both kinds, so each response needs its credit."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def grade_many(self, answers):
+        return [SimpleNamespace(state=("correct", "wrong")[number % 2]) for number in range(len(answers))]
+
+
 @pytest.fixture
-def trained(folder, problems, profile, tmp_path, coin_grader):
+def trained(folder, problems, profile, tmp_path, monkeypatch):
     """Return a function that trains one rollout and returns its metrics, and its checkpoint's folder."""
+
+    monkeypatch.setattr("atrl_bench.training.rollouts.GradingPool", EveryOtherIsRight)
 
     def run(**fields):
         recipe = load_recipe("grpo", data=problems, credit="atrl", num_rollouts=1, **fields)
