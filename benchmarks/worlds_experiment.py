@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import product
@@ -118,10 +119,15 @@ Areas = dict[int, float]  # by seed
 
 
 def judged(trainings: Sequence[Training], base: int, rule: str) -> tuple[Areas, Areas]:
-    """The area of each seed at the rate that the others pick, and the accuracy late in training of those others."""
+    """The area of each seed at the rate that the others pick, and the accuracy late in training of those others.
+
+    Only seeds count that were trained at each rate that any was.
+    """
     own = sorted((one for one in trainings if (one.base, one.rule) == (base, rule)), key=lambda one: one.seed)
+    times, rates = Counter(one.seed for one in own), {one.rate for one in own}
+    own = [one for one in own if times[one.seed] == len(rates)]
     seeds = sorted({one.seed for one in own})
-    runs: RunsByRate = {rate: [one.run() for one in own if one.rate == rate] for rate in {one.rate for one in own}}
+    runs: RunsByRate = {rate: [one.run() for one in own if one.rate == rate] for rate in rates}
     at = {(one.rate, one.seed): one for one in own}
     rates = {seed: rate for seed, rate in cross_fitted(runs, seeds).items() if rate == rate} if runs else {}
     areas = {seed: at[rate, seed].area for seed, rate in rates.items()}
@@ -230,7 +236,7 @@ def main() -> None:
     parser.add_argument("--bases", help="numbers of bases, with commas")
     parser.add_argument("--seeds", help="training seeds, with commas")
     parser.add_argument("--rules", help="credit rules, with commas")
-    parser.add_argument("--csv", type=Path, help="keep the figures here, after each training")
+    parser.add_argument("--csv", type=Path, help="keep the figures here, and train none that it has")
     arguments = parser.parse_args()
     if arguments.read:
         trainings = [one for path in arguments.read for one in read_csv(path)]
@@ -242,8 +248,11 @@ def main() -> None:
     bases = [int(base) for base in arguments.bases.split(",")] if arguments.bases else part.bases
     seeds = [int(seed) for seed in arguments.seeds.split(",")] if arguments.seeds else part.seeds
     rules = arguments.rules.split(",") if arguments.rules else part.rules
-    trainings = []
+    trainings = read_csv(arguments.csv) if arguments.csv is not None and arguments.csv.is_file() else []
+    known = {(one.seed, one.base, one.rule, one.rate) for one in trainings}
     for seed, base, rule, rate in product(seeds, bases, rules, part.rates):
+        if (seed, base, rule, rate) in known:
+            continue
         trainings.append(trained(base, rule, rate, seed, arguments.out))
         print(trainings[-1], flush=True)
         if arguments.csv is not None:

@@ -68,6 +68,27 @@ def test_a_rate_at_which_a_training_broke_is_out_and_a_row_without_any_is_not_co
     assert experiment.areas_of(fast, 100, "uniform") == {}
 
 
+def test_a_seed_that_lacks_a_rate_waits_for_it(experiment):
+    *most, _ = trainings(experiment, "uniform", {1.0: 0.5, 2.0: 0.4})  # of the last, seed 1 at the second rate
+    assert experiment.areas_of(most, 100, "uniform") == {0: 0.5}
+
+
+def test_a_training_that_the_figures_have_is_not_done_again(experiment, tmp_path, monkeypatch):
+    kept = trainings(experiment, "uniform", {1.0: 0.5})
+    experiment.write_csv(kept, tmp_path / "shard.csv")
+    asked = []
+    monkeypatch.setattr(experiment, "trained", lambda *cell: asked.append(cell[:4]) or kept[0])
+    command = f"- --out {tmp_path} --bases 100 --seeds 0,1 --rules uniform --csv {tmp_path / 'shard.csv'}"
+    monkeypatch.setattr("sys.argv", command.split())
+    experiment.main()
+    assert asked == [
+        (100, "uniform", 0.5, 0),
+        (100, "uniform", 2.0, 0),
+        (100, "uniform", 0.5, 1),
+        (100, "uniform", 2.0, 1),
+    ]
+
+
 def test_shards_are_read_as_they_were_written(experiment, tmp_path):
     kept = trainings(experiment, "atrl", {0.25: 0.125})
     experiment.write_csv(kept, tmp_path / "shard.csv")
