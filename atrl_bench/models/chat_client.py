@@ -305,21 +305,20 @@ def ask_all(
     """
 
     def ask(question: Question) -> Reply[Reading]:
-        messages, num_requests, model = messages_of(question), 0, ""
+        messages, num_requests = messages_of(question), 0
 
-        def attempt() -> Reading:
-            nonlocal num_requests, model
+        def attempt() -> tuple[Reading, str]:
+            nonlocal num_requests
             num_requests += 1
             [completion, *_] = client.complete(messages, temperature=temperature, max_tokens=max_tokens)
-            model = completion.model
             is_whole = read_cut_off or completion.finish_reason != "length"
             reading = read(completion.text) if is_whole else None
             if reading is None:
                 raise UselessReplyError(f"no {wanted} in {completion.text[-60:]!r}")
-            return reading
+            return reading, completion.model
 
         try:
-            reading = client.retried(attempt)
+            reading, model = client.retried(attempt)
             reply = Reply(reading, "", num_requests, model)
         except UselessReplyError as error:
             reply = Reply(None, str(error), num_requests)
