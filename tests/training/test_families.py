@@ -64,24 +64,16 @@ def problems(tmp_path_factory):
     return str(path)
 
 
-class EveryOtherIsRight:
-    """Grades by turns: each group has both kinds, so each response needs its credit."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def grade_many(self, answers):
-        return [SimpleNamespace(state=("correct", "wrong")[number % 2]) for number in range(len(answers))]
+def by_turns(_, answers):
+    """Grade every other answer as right: each group has both kinds, so each response needs its credit."""
+    return [SimpleNamespace(state=("correct", "wrong")[number % 2]) for number in range(len(answers))]
 
 
 @pytest.fixture
-def trained(folder, problems, profile, tmp_path, monkeypatch):
+def trained(folder, problems, profile, tmp_path, coin_grader, monkeypatch):
     """Return a function that trains one rollout and returns its metrics, and its checkpoint's folder."""
 
-    monkeypatch.setattr("atrl_bench.training.rollouts.GradingPool", EveryOtherIsRight)
+    monkeypatch.setattr("atrl_bench.training.rollouts.GradingPool.grade_many", by_turns)
 
     def run(**fields):
         recipe = load_recipe("grpo", data=problems, credit="atrl", num_rollouts=1, **fields)
