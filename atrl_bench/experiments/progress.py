@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from heapq import heapreplace
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 5.0
 ENOUGH_ROWS = 3  # finished ones, that say how long the others take
+ENOUGH_STEPS = 2  # of a training after its first, that say how long the others take
 SILENT_AFTER = 1200.0  # seconds without a heartbeat after which an unfinished item is called silent
 
 
@@ -236,40 +238,40 @@ class Watch:
         now = time.time()
         begun = [*([self._started] * self.num_workers), *self._ended][: self.num_jobs]
         took = [end - start for start, end in zip(begun, self._ended, strict=False)]
-        last = max(self._ended, default=0.0)
-        trainings = [beat for beat in beats if beat.kind == "run" and (beat.done < beat.total or beat.updated > last)]
-        usual = took[self.num_workers :] or took  # a worker's first row has the start of its process in it
-        of_a_row = _row_seconds(usual, [_training_seconds(beat, begun, now) for beat in trainings])
-        if of_a_row is None:
-            return ""
-        running = begun[self.num_done :]
+        trainings = [_training_seconds(beat, begun) for beat in beats if beat.kind == "run"]
+        of_a_row, running = _row_seconds(took, self.num_workers, trainings), begun[self.num_done :]
         if not running:
             return ", finishing"
-        rest = sum(max(0.0, of_a_row - (now - start)) for start in running)
-        rest += (self.num_jobs - len(begun)) * of_a_row
-        return _left(rest / len(running))
+        if of_a_row is None:
+            return ""
+        workers_free = sorted(max(0.0, of_a_row - (now - start)) for start in running)
+        for _ in range(self.num_jobs - len(begun)):
+            heapreplace(workers_free, workers_free[0] + of_a_row)
+        return _left(max(workers_free))
 
 
-def _row_seconds(took: Sequence[float], trainings: Sequence[float | None]) -> float | None:
+def _row_seconds(took: Sequence[float], num_workers: int, trainings: Sequence[float | None]) -> float | None:
     """As long as the finished ones took; while these are few, no less than a training and what answering takes.
 
-    A finished row that took less than a training will has only answered.
+    A worker's first row has the start of its process in it: alone it tells nothing. A finished row that took less than
+    a training will has only answered.
     """
+    later = took[num_workers:]
     expected = [seconds for seconds in trainings if seconds is not None]
-    if len(took) >= ENOUGH_ROWS or not expected:
-        return fmean(took) if took else None
-    training = fmean(expected)
-    answering = [seconds for seconds in took if seconds < training]
-    return max(training + (fmean(answering) if answering else 0.0), fmean(took) if took else 0.0)
+    if len(later) >= ENOUGH_ROWS or not expected:
+        return fmean(later) if later else None
+    usual, training = later or took, fmean(expected)
+    answering = [seconds for seconds in usual if seconds < training]
+    return max(training + (fmean(answering) if answering else 0.0), fmean(usual) if usual else 0.0)
 
 
-def _training_seconds(beat: Progress, begun: Sequence[float], now: float) -> float | None:
-    """How long a training takes by its own speed, with what came before its first step.
+def _training_seconds(beat: Progress, begun: Sequence[float]) -> float | None:
+    """How long a training takes: until its first step has ended, then by its own speed.
 
-    Its row is the last one that had begun by then. `None` where its only heartbeat could be of any of several rows.
+    Its row is the last one that had begun by then.
     """
+    num_steps = beat.done - beat.start_done
+    if num_steps < ENOUGH_STEPS or beat.updated <= beat.started:
+        return None
     start = max((each for each in begun if each <= beat.started), default=begun[0])
-    if beat.done > beat.start_done and beat.updated > beat.started:
-        return beat.started - start + (beat.updated - beat.started) / (beat.done - beat.start_done) * beat.total
-    is_first = start == begun[0]
-    return (now - start) * beat.total / beat.done if is_first and beat.done else None
+    return beat.started - start + (beat.updated - beat.started) / num_steps * (beat.total - 1)

@@ -1,6 +1,7 @@
 """Progress is read from the store alone, and says what a waiting person asks: what runs, how far, how long."""
 
 import io
+import re
 import subprocess
 import sys
 import time
@@ -91,14 +92,14 @@ def test_the_time_left_is_told_by_the_speed_of_training_and_then_by_finished_row
     store.heartbeat("run", run, 1, 16)
     now[0] += 30.0
     store.heartbeat("run", run, 4, 16)
-    # Three rollouts in 30 s: 160 s, and 20 s before. Two rows have 130 s left, four take 180 s, two by two.
-    assert watch.line().startswith("0/6 rows, about 8 min 10 s left")
-    now[0] += 150.0
+    # Three rollouts in 30 s: 150 s for fifteen, 20 s with the first. Two rows have 120 s left, then 170 s two by two.
+    assert watch.line().startswith("0/6 rows, about 7 min 40 s left")
+    now[0] += 120.0
     store.heartbeat("run", run, 16, 16)
     watch.row_done()
     watch.row_done()
-    # Two rows in 200 s, so two more every 200 s.
-    assert watch.line().startswith("2/6 rows, about 6 min 40 s left")
+    # Two rows in 170 s, so two more every 170 s.
+    assert watch.line().startswith("2/6 rows, about 5 min 40 s left")
     for _ in range(4):
         watch.row_done()
     assert watch.line().startswith("6/6 rows, finishing")
@@ -120,9 +121,9 @@ def test_the_time_left_does_not_jump_while_short_trainings_begin_and_end(store, 
             watch.line()
             if watch.num_done:
                 assert left[-1] == pytest.approx(100_200.0 - now[0], abs=1)  # 8 rows of 25 s from second 100,000
-            elif second > 6:
-                # 16 steps of a second and 6 s before; nothing says yet that the row answers benchmarks.
-                assert left[-1] == pytest.approx(7 * 22 + max(0, 22 - second), abs=1)
+            elif second >= 8:
+                # 15 steps of a second and 6 s with the first; nothing says yet that the row answers benchmarks.
+                assert left[-1] == pytest.approx(7 * 21 + max(0, 21 - second), abs=1)
 
 
 def test_a_clock_that_is_set_back_neither_hides_what_runs_nor_makes_time_run_backwards(run_dir, now):
@@ -146,20 +147,46 @@ def test_the_time_left_of_a_row_that_trains_is_a_training_and_the_answers_that_t
     run = store.add_run(RUN)
     now[0] += 20.0
     store.heartbeat("run", run, 1, 16)
-    # One heartbeat says nothing of a second row: the first took 10 s, and so would each of three more.
-    assert watch.line().startswith("1/5 rows, about 30 s left")
+    assert watch.line().startswith("1/5 rows | ")
     now[0] += 20.0
     store.heartbeat("run", run, 3, 16)
-    # Two steps in 20 s: 160 s, the 20 s before, 10 s to answer as the base did. Of it 150 s are left; then three more.
-    assert watch.line().startswith("1/5 rows, about 12 min left")
+    # Two steps in 20 s: 150 s for fifteen, 20 s before, 10 s to answer as the base did. Of it 140 s; then three more.
+    assert watch.line().startswith("1/5 rows, about 11 min 20 s left")
 
 
 def test_the_start_of_a_worker_is_not_expected_of_its_next_rows(store, now):
     watch = Watch(store, num_jobs=6, quiet=True)
-    for seconds in (60.0, 10.0):  # a process starts and loads torch, and then goes on
+    now[0] += 60.0  # a process starts and loads torch
+    watch.row_done()
+    assert watch.line().startswith("1/6 rows | ")  # nothing says yet how long a row takes
+    now[0] += 10.0
+    watch.row_done()
+    assert watch.line().startswith("2/6 rows, about 40 s left")
+
+
+def test_the_time_left_of_a_run_of_half_a_minute_is_right_within_30_percent(store, now):
+    """Thirteen rows of the smoke profile on two workers, as a laptop ran them: each loads its libraries first."""
+    watch, run, ratios = Watch(store, num_jobs=13, num_workers=2, quiet=True), store.add_run(RUN), []
+    ends = (7.4, 10.2, 12.6, 13.2, 15.7, 16.5, 19.2, 19.9, 22.7, 23.4, 25.9, 26.6, 29.2)
+    for second in range(1, 25):
+        now[0] += 1
+        if second in (7, 8):  # the two rollouts of a worker's first row
+            store.heartbeat("run", run, second - 6, 2)
+        while watch.num_done < sum(end <= second for end in ends):
+            watch.row_done()
+        if said := re.search(r"about (\d+) s left", watch.line()):
+            ratios.append(int(said[1]) / (ends[-1] - second))
+    # Silent until a row without such a start ends, in second 13; that one imports what trains, and is half too long.
+    assert ratios == pytest.approx([1.5, *[1] * 11], abs=0.3)
+
+
+def test_the_time_left_is_until_the_last_worker_ends(store, now):
+    watch = Watch(store, num_jobs=5, num_workers=2, quiet=True)
+    for seconds in (10.0, 5.0, 5.0):
         now[0] += seconds
         watch.row_done()
-    assert watch.line().startswith("2/6 rows, about 40 s left")
+    # A row takes 10 s; one has 5 s left, and one begins.
+    assert watch.line().startswith("3/5 rows, about 10 s left")
 
 
 def test_an_empty_folder_has_no_status_but_a_command_that_makes_one(run_dir, tmp_path):
@@ -167,12 +194,13 @@ def test_an_empty_folder_has_no_status_but_a_command_that_makes_one(run_dir, tmp
         read_status(replace(run_dir, root=tmp_path / "nowhere"))
 
 
-def test_a_progress_line_names_the_running_work_and_the_time_left_and_bars_say_the_same_on_a_terminal(store):
+def test_a_progress_line_names_the_running_work_and_the_time_left_and_bars_say_the_same_on_a_terminal(store, now):
     watch = Watch(store, num_jobs=4, num_workers=2, quiet=True)
     run = store.add_run(RUN)
     assert watch.line() == "0/4 rows | starting"
-    watch._started -= 60
-    store.heartbeat("run", run, 8, 16)
+    for step in range(1, 9):
+        now[0] += 7.5
+        store.heartbeat("run", run, step, 16)
     # Half a row took one minute; so do the halves of the two that run, and two more rows take two minutes.
     assert watch.line() == "0/4 rows, about 3 min left | dapo 8/16"
     console = Console(file=io.StringIO(), width=80)
