@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 5.0
 ENOUGH_ROWS = 3  # finished ones, that say how long the others take
-ENOUGH_STEPS = 2  # of a training after its first, that say how long the others take
 SILENT_AFTER = 1200.0  # seconds without a heartbeat after which an unfinished item is called silent
 
 
@@ -238,7 +237,8 @@ class Watch:
         now = time.time()
         begun = [*([self._started] * self.num_workers), *self._ended][: self.num_jobs]
         took = [end - start for start, end in zip(begun, self._ended, strict=False)]
-        trainings = [_training_seconds(beat, begun) for beat in beats if beat.kind == "run"]
+        with_speed = [beat for beat in beats if beat.done - beat.start_done > 1 and beat.updated > beat.started]
+        trainings = [_training_seconds(beat, begun) for beat in with_speed if beat.kind == "run"]
         of_a_row, running = _row_seconds(took, self.num_workers, trainings), begun[self.num_done :]
         if not running:
             return ", finishing"
@@ -250,28 +250,25 @@ class Watch:
         return _left(max(workers_free))
 
 
-def _row_seconds(took: Sequence[float], num_workers: int, trainings: Sequence[float | None]) -> float | None:
+def _row_seconds(took: Sequence[float], num_workers: int, trainings: Sequence[float]) -> float | None:
     """As long as the finished ones took; while these are few, no less than a training and what answering takes.
 
     A worker's first row has the start of its process in it: alone it tells nothing. A finished row that took less than
     a training will has only answered.
     """
     later = took[num_workers:]
-    expected = [seconds for seconds in trainings if seconds is not None]
-    if len(later) >= ENOUGH_ROWS or not expected:
+    if len(later) >= ENOUGH_ROWS or not trainings:
         return fmean(later) if later else None
-    usual, training = later or took, fmean(expected)
+    usual, training = later or took, fmean(trainings)
     answering = [seconds for seconds in usual if seconds < training]
-    return max(training + (fmean(answering) if answering else 0.0), fmean(usual) if usual else 0.0)
+    return max(training + fmean(answering or [0.0]), fmean(usual or [0.0]))
 
 
-def _training_seconds(beat: Progress, begun: Sequence[float]) -> float | None:
+def _training_seconds(beat: Progress, begun: Sequence[float]) -> float:
     """How long a training takes: until its first step has ended, then by its own speed.
 
     Its row is the last one that had begun by then.
     """
-    num_steps = beat.done - beat.start_done
-    if num_steps < ENOUGH_STEPS or beat.updated <= beat.started:
-        return None
     start = max((each for each in begun if each <= beat.started), default=begun[0])
-    return beat.started - start + (beat.updated - beat.started) / num_steps * (beat.total - 1)
+    of_a_step = (beat.updated - beat.started) / (beat.done - beat.start_done)
+    return beat.started - start + of_a_step * (beat.total - 1)
