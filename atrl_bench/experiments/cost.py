@@ -5,7 +5,10 @@ Memory of a device, with everything divided evenly over N of them (FSDP2):
            per parameter / N
     lora:  2 bytes per parameter, on every device where one holds them all, else / N; adapters are below a hundredth
     + in an update, activations kept for recomputation: layers * hidden * 2 bytes per token of a micro-batch, and one
-      layer's own; where weights are divided, 4 bytes for each that belongs to no layer: gathered, with its gradient
+      layer's own. Full training in bfloat16 adds copies: of a whole model 2 bytes a parameter, and 4 for the gradient
+      of each that belongs to no layer; of a divided one 8 for each of these (gathered, its gradient, and once more in
+      float32 to be added up) and 4 / N for the sum. At the shape of 3B one H100 took 78.4 and 79.5 GB, and 2.2 for
+      the runtime; computed are 80.8 and 83.9
     + or while sampling, without gradients, SAMPLER_GB for the keys and values of the responses sampled at once, as many
       as fit into it, and where weights are divided 2 bytes for each of them: they are gathered. If vLLM samples in the
       same process, its share of the device instead, which has to hold its part of all weights; it sleeps in updates
@@ -62,7 +65,9 @@ class MachineRates(Settings):
 
     hardware: str
     device_gb: float = _rate(80.0, "GB", "memory of one A100 or H100")
-    reserved_gb: float = _rate(9.0, "GB", "of a device, for the runtime, its libraries and fragmentation")
+    reserved_gb: float = _rate(
+        4.0, "GB", "of a device, for the runtime, its libraries and fragmentation; 2.2 on one H100"
+    )
     training_flops: float = _rate(
         0.4 * 312e12, "FLOP/s", "one device, forward and backward passes: 40 % of an A100's peak in bfloat16"
     )
@@ -187,8 +192,9 @@ def training_needs(
     if shape.num_parameters <= CPU_MAX_PARAMETERS:
         basis = f"{shape.num_parameters / 1e6:.2f} M parameters, one core at {rates.cpu_flops / 1e9:.0f} GFLOP/s"
         return replace(needs, basis=basis, minutes=_cpu_seconds(work, sizes, shape, rates) / 60)
-    reference = 2.0 if sizes.dtype == "bfloat16" else 4.0
-    states_gb = num_gb * (16.0 + reference * work.reference if full else 2.0)
+    computed = 2.0 if sizes.dtype == "bfloat16" else 4.0  # bytes of a weight in a pass
+    states_gb = num_gb * (16.0 + computed * work.reference if full else 2.0)
+    outside_gb = _outside_layers(shape) / GB
     gradients_gb = num_gb * 4.0 if full else 0.0
     gathered_gb = 2 * num_gb if work.sampled and not vllm else 0.0
     sampling_gb, update_gb = SAMPLER_GB if work.sampled and not vllm else 0.0, _activations_gb(sizes, shape)
@@ -197,9 +203,16 @@ def training_needs(
     if vllm and not settings.server:  # it has all weights of its own, and sleeps while the model trains
         sampling_gb = max(settings.gpu_memory_fraction * rates.device_gb, 2 * num_gb / sharing)
 
+    def copies_gb(parts: int, is_divided: bool) -> float:
+        if not full:
+            return computed * outside_gb if is_divided else 0.0
+        if is_divided:
+            return (2 * computed + 4.0 + 4.0 / parts) * outside_gb
+        return 4.0 * outside_gb + (2.0 * num_gb if computed == 2.0 else 0.0)
+
     def memory_gb(count: int, is_divided: bool) -> float:
         parts = count if is_divided else 1
-        in_update = states_gb / parts + update_gb + (4 * _outside_layers(shape) / GB if is_divided else 0.0)
+        in_update = states_gb / parts + update_gb + copies_gb(parts, is_divided)
         while_sampling = (states_gb - gradients_gb) / parts + sampling_gb + (gathered_gb if is_divided else 0.0)
         return max(in_update, while_sampling) + rates.reserved_gb
 

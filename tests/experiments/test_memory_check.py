@@ -58,10 +58,10 @@ def test_what_fits_has_no_reason_against_it(machine, size, overrides):
     ("machine", "size", "reason"),
     [
         # Activations, sampler and reserve alone are 34 GB.
-        (SMALL, "7B", "On 64 GPUs it fills 42 GB of each; of 24 GB 10 % have to stay free."),
-        (ONE, "7B", "It needs 4 GPUs, 70 GB of each; one can be used here."),
-        (EIGHT, "32B", "On 64 GPUs it fills 98 GB of each; of 80 GB 10 % have to stay free."),
-        (CPU, "7B", "It needs 4 GPUs, 70 GB of each; none can be used here."),
+        (SMALL, "7B", "On 64 GPUs it fills 37 GB of each; of 24 GB 10 % have to stay free."),
+        (ONE, "7B", "It needs 4 GPUs, 67 GB of each; one can be used here."),
+        (EIGHT, "32B", "On 64 GPUs it fills 93 GB of each; of 80 GB 10 % have to stay free."),
+        (CPU, "7B", "It needs 4 GPUs, 67 GB of each; none can be used here."),
     ],
 )
 def test_devices_that_are_too_few_or_too_small_are_named(machine, size, reason):
@@ -83,7 +83,7 @@ def test_the_refusal_says_what_would_fit():
         require_fit(load_recipe("sapo", credit="atrl"), PAPER, ONE)
     assert str(caught.value).splitlines() == [
         "Training sapo on Qwen/Qwen2.5-VL-7B-Instruct does not fit here.",
-        "It needs 4 GPUs, 65 GB of each; one can be used here.",
+        "It needs 4 GPUs, 63 GB of each; one can be used here.",
         "Would do: 4 GPUs of 80 GB.",
         "Fits here: atrl-bench train sapo --set finetuning=lora, on 1 of 1 GPUs.",
         "Next: choose what fits, or --profile mini",
@@ -110,10 +110,10 @@ def test_this_machine_is_measured_at_the_first_folder_that_exists(tmp_path, monk
 
 @pytest.fixture
 def four_gpus(monkeypatch):
-    """Four GPUs of 76 GB, on a machine with enough of everything else."""
+    """Four GPUs of 72 GB, on a machine with enough of everything else."""
 
     def capacity(run_dir, gpus):
-        return Capacity((76.0,) * len(gpus), host_gb=1000, disk_gb=9000)
+        return Capacity((72.0,) * len(gpus), host_gb=1000, disk_gb=9000)
 
     monkeypatch.setattr(memory_check, "this_machine", capacity)
     monkeypatch.setattr(memory_check, "free_disk_gb", lambda _: 9000.0)
@@ -126,7 +126,7 @@ def test_a_table_is_refused_with_the_rows_that_would_fit(tmp_path, four_gpus):
     with pytest.raises(MachineTooSmallError) as caught:
         run.run_plan(planned, four_gpus)
     text = str(caught.value)
-    assert "It needs 8 GPUs, 55 GB of each; 4 can be used here." in text
+    assert "It needs 8 GPUs, 50 GB of each; 4 can be used here." in text
     assert "The same is true of: grpo_atrl." in text
     assert text.endswith("choose what fits; --rows zero_shot,dapo runs what fits")
 
@@ -134,7 +134,7 @@ def test_a_table_is_refused_with_the_rows_that_would_fit(tmp_path, four_gpus):
 def test_the_gpus_that_the_command_leaves_count_and_not_all_of_the_machine(tmp_path, four_gpus):
     run_dir, two = RunDir.at(tmp_path, PAPER), Machine(tuple("31"), is_chosen=True)
     require_training_fits(load_recipe("dapo"), run_dir, four_gpus, seed=0)
-    with pytest.raises(MachineTooSmallError, match="It needs 4 GPUs, 65 GB of each; 2 can be used here") as caught:
+    with pytest.raises(MachineTooSmallError, match="It needs 4 GPUs, 63 GB of each; 2 can be used here") as caught:
         require_training_fits(load_recipe("dapo"), run_dir, two, seed=0)
     assert "Fits here: atrl-bench train dapo --set finetuning=lora, on 1 of 2 GPUs." in str(caught.value)
 
@@ -147,7 +147,7 @@ def test_a_training_that_no_node_of_a_cluster_holds_is_refused_with_what_the_lar
     assert "Training grpo on Qwen/Qwen2.5-VL-7B-Instruct does not fit on the cluster's largest node." in str(
         caught.value
     )
-    assert "It needs 4 GPUs, 70 GB of each; 2 can be used on the cluster's largest node." in str(caught.value)
+    assert "It needs 4 GPUs, 67 GB of each; 2 can be used on the cluster's largest node." in str(caught.value)
 
 
 def test_answers_that_no_node_of_a_cluster_has_a_gpu_for_are_refused_before_anything_is_sent(tmp_path):

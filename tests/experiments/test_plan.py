@@ -103,7 +103,7 @@ def test_the_papers_plan_needs_no_gpu_network_or_data(tmp_path):
     head, grpo, dapo = (next(line for line in lines if line[:1] == [name]) for name in ("Trainings", "grpo", "dapo"))
     assert head == ["Trainings", "seed", "GPUs", "GPU-hours", "hours", "disk", "GB"]
     needs = cost.trainings[0].needs
-    assert grpo[2:5] == ["4", "x", "70"]
+    assert grpo[2:5] == ["4", "x", "67"]
     assert grpo[6:8] == [f"{needs.gpu_hours:.0f}", f"{needs.gpu_hours / 4:.0f}"]
     assert dapo[2:3] == ["4"]  # no reference model
 

@@ -325,10 +325,10 @@ def test_an_estimate_counts_a_part_of_the_engine_on_each_device_and_no_fewer_dev
         by_vllm = paper.model_copy(update={"rollouts": Rollouts(engine="vllm", **settings)})
         return training_needs(load_recipe("grpo", finetuning="lora"), by_vllm)
 
-    # Adapters on 64 devices: 66.9 / 64 GB of weights, an engine of 66.9, 9 reserved: more than 72.
-    assert needs(tensor_parallel=1).gb_per_gpu == pytest.approx(66.9 / 64 + 66.9 + 9, abs=0.1)
+    # Adapters on 64 devices: 66.9 / 64 GB of weights, an engine of 66.9, 4 reserved: just below 72; on 32 it is more.
+    assert needs(tensor_parallel=1).gb_per_gpu == pytest.approx(66.9 / 64 + 66.9 + 4, abs=0.1)
     assert needs(tensor_parallel=1).gpus == 64
-    assert needs().gpus == needs(tensor_parallel=4).gpus == 4  # 66.9 / 4 + 0.35 * 80 + 9 while it samples
+    assert needs().gpus == needs(tensor_parallel=4).gpus == 4  # 66.9 / 4 + 0.35 * 80 + 4 while it samples
     assert needs(tensor_parallel=16).gpus == 16
 
 
