@@ -1,4 +1,4 @@
-"""What the shards of the worlds' experiment come to, from made-up trainings."""
+"""What the trainings of the worlds' experiment come to: made-up ones, and those that have run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.fixture
@@ -53,6 +54,12 @@ def test_the_front_page_says_faster_or_slower_only_where_its_hypothesis_is_shown
         "connectivity learns neither faster nor slower that could be told where mistakes are in reading "
         "(+5.0 ± 50.8 points) and slower where they are in reasoning (-5.1 ± 1.3 points)"
     )
+
+
+def test_the_front_page_and_the_page_of_the_worlds_say_what_the_kept_trainings_come_to(experiment):
+    said = experiment.front_page(experiment.read_csv(ROOT / "docs" / "worlds_report" / "experiment.csv"))
+    for page in ("README.md", "docs/results/worlds.md"):
+        assert said.replace("(-", "(−") in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_an_oracle_is_judged_at_the_share_that_the_other_seeds_pick(experiment):
