@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 from atrl_bench.analysis.overhead import Overhead, overhead
-from atrl_bench.analysis.random_model import PIXELS_PER_TOKEN, SHAPES, Shape, processor_for, random_model
+from atrl_bench.analysis.random_model import PIXELS_PER_TOKEN, SHAPES, Shape, processor_for, random_model, random_words
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.run_dir import environment_here
 from atrl_bench.models.attention import prefer_flash_attention
@@ -39,7 +39,6 @@ from atrl_bench.training.shared_prompts import recompute
 NEEDED_GB = 32.0  # of a device, at the shape of a 3B model
 DECODED_AT_ONCE = 16  # responses to two prompts, which share one reading of the weights
 DECODED_TOKENS = 64  # by which the longer of two responses is longer: both read the prompt
-FIRST_WORD = 16  # tokens before it are special ones
 T = TypeVar("T")
 
 
@@ -146,9 +145,7 @@ class Bench:
 
     def sequences(self, count: int) -> dict[str, Tensor]:
         """Such prompts with random responses behind them, the last of which is shorter: padded on both sides."""
-        inputs, rng = self.prompts(count), torch.Generator().manual_seed(0)
-        words = min(self.shape.vocabulary, len(processor_for(self.shape).tokenizer))
-        ids_BT = torch.randint(FIRST_WORD, words, (count, self.shape.response_tokens), generator=rng).to(self.device)
+        inputs, ids_BT = self.prompts(count), random_words(self.shape, count).to(self.device)
         mask_BT = torch.ones_like(ids_BT)
         mask_BT[-1, -3:] = 0
         behind = {"input_ids": ids_BT, "attention_mask": mask_BT, "mm_token_type_ids": torch.zeros_like(ids_BT)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from atrl_bench.analysis.random_model import Shape, shape_of
@@ -61,14 +61,24 @@ def overhead(
     recipe: str = "grpo",
     credit: str = "atrl",
     shape: str | Shape | None = None,
+    tokens: int | None = None,
     rollouts: int = 5,
     threads: int = 1,
 ) -> Overhead:
     """What the credit costs in a step, and the share of each phase.
 
-    `shape` names a model of random weights (`7b`); without it the profile's base model is measured.
+    `shape` names a model of random weights (`7b`); without it the profile's base model is measured. `tokens` are those
+    of each of its responses, which are then drawn and not sampled, to one problem a rollout.
     """
     shape = shape_of(shape) if isinstance(shape, str) else shape
+    if tokens is not None:
+        if shape is None:
+            raise InvalidFileError(
+                "A trained model ends its responses where it likes.",
+                why="Random weights alone are given responses of a length.",
+                next_step=f"atrl-bench overhead --shape 7b --tokens {tokens}",
+            )
+        shape = replace(shape, response_tokens=tokens, num_problems=1)
     if credit == "uniform":
         raise InvalidFileError(
             "Uniform credit is what the other credit is compared with.", next_step="atrl-bench overhead --credit atrl"
@@ -80,7 +90,7 @@ def overhead(
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     try:
-        steps = measured_steps(profile, recipe, ["uniform", credit], shape, rollouts)
+        steps = measured_steps(profile, recipe, ["uniform", credit], shape, rollouts, samples=tokens is None)
     finally:
         torch.set_num_threads(before)
     plain, credited = (statistics.median(sum(step.values()) for step in steps[name]) for name in ("uniform", credit))

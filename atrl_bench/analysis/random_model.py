@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.mini import BASE
 from atrl_bench.models.local import limit_pixels
 from atrl_bench.models.shape import PIXELS_PER_TOKEN
 from atrl_bench.profiles import Profile
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FIRST_WORD = 16  # tokens before it are special ones
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,14 @@ def random_model(shape: Shape, device: str) -> Any:
     config.tie_word_embeddings = text.tie_word_embeddings = shape.tied
     with torch.device(device):
         return AutoModelForImageTextToText.from_config(config, dtype=getattr(torch, shape.dtype))
+
+
+def random_words(shape: Shape, count: int) -> Tensor:
+    """Token ids of so many responses, as long as the shape's, none of which ends early."""
+    import torch
+
+    rng, words = torch.Generator().manual_seed(0), min(shape.vocabulary, len(processor_for(shape).tokenizer))
+    return torch.randint(FIRST_WORD, words, (count, shape.response_tokens), generator=rng)
 
 
 def processor_for(shape: Shape) -> Any:

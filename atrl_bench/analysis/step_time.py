@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.analysis.random_model import Shape, at_shape, processor_for, random_model
+from atrl_bench.analysis.random_model import Shape, at_shape, processor_for, random_model, random_words
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.mini import BASE
 from atrl_bench.mini.world import write_world
@@ -51,11 +51,12 @@ Phases = dict[str, float]  # seconds of each phase; they add up to the whole
 
 
 def measured_steps(
-    profile: Profile, recipe: str, credits: Sequence[str], shape: Shape | None, rollouts: int
+    profile: Profile, recipe: str, credits: Sequence[str], shape: Shape | None, rollouts: int, *, samples: bool = True
 ) -> dict[str, list[Phases]]:
     """The phases of each rollout with its updates, by credit; of random weights at `shape` where there is one.
 
-    The first rollout of each trainer pays for what is set up once and is not counted.
+    Unless it `samples`, responses are random tokens: random weights would write no others. The first rollout of each
+    trainer pays for what is set up once and is not counted.
     """
     import torch
 
@@ -73,6 +74,9 @@ def measured_steps(
             name: stack.enter_context(_trainer(folder / name, recipe, name, profile, shape, data_dir))
             for name in credits
         }
+        if shape is not None and not samples:
+            for trainer in trainers.values():
+                _answer_at_random(trainer, shape)
         clocks = {name: _prepared(trainer, now) for name, trainer in trainers.items()}
         num_problems = len(next(iter(trainers.values())).data.problems)
         per_rollout = profile.training.prompts_per_rollout
@@ -91,6 +95,17 @@ def one_rollout(trainer: Loop, clock: StepClock, rows: Sequence[int]) -> Phases:
         trainer.update(update)
         trainer.step += 1
     return clock.stop()
+
+
+def _answer_at_random(trainer: Loop, shape: Shape) -> None:
+    from atrl_bench.training.group_sampling import Responses
+
+    def sample(prompts: Any, group_size: int, *, with_rows: bool = False) -> Responses:
+        del with_rows
+        return Responses(random_words(shape, len(prompts.token_ids_P) * group_size).tolist())
+
+    trainer.keeps_logprobs = False
+    trainer.sample = sample  # type: ignore[method-assign]
 
 
 class StepClock:

@@ -76,6 +76,7 @@ def overhead(
     recipe: Annotated[str, Option(help="a recipe trained on rollouts")] = "grpo",
     credit: Annotated[str, Option(help="the credit rule to pay for")] = "atrl",
     shape: Annotated[str | None, Option(help="3b or 7b: random weights that large, on a GPU")] = None,
+    tokens: Annotated[int | None, Option(min=1, help="random responses of this length, with --shape")] = None,
     rollouts: Annotated[int, Option(min=1, help="rollouts measured of each")] = 5,
 ) -> None:
     """Measure what the credit costs in a training step.
@@ -84,7 +85,9 @@ def overhead(
     """
     from atrl_bench.analysis.overhead import overhead as measured
 
-    record = measured(options.load_profile(), recipe=recipe, credit=credit, shape=shape, rollouts=rollouts)
+    record = measured(
+        options.load_profile(), recipe=recipe, credit=credit, shape=shape, tokens=tokens, rollouts=rollouts
+    )
     show(record, options.as_json)
 
 

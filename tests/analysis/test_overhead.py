@@ -14,6 +14,7 @@ from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.clock import PhaseClock
+from atrl_bench.training.passes import Passes
 
 TINY = Shape(
     hidden=64,
@@ -118,6 +119,22 @@ def test_two_rollouts_of_random_weights_have_every_phase():
     assert max(map(len, text.splitlines())) <= 80
     assert "65.4" in text
     json.dumps(record.document())
+
+
+def test_random_responses_are_as_long_as_asked_for_and_nobody_samples_them(monkeypatch):
+    monkeypatch.setattr("atrl_bench.training.loop.sample_groups", lambda *_, **__: pytest.fail("it sampled"))
+    lengths, score = set(), Passes.score
+
+    def watched(self, model, rollout, *given, **options):
+        lengths.update(rollout.mask_BT.sum(1).tolist())
+        return score(self, model, rollout, *given, **options)
+
+    monkeypatch.setattr(Passes, "score", watched)
+    record = overhead(load_profile("smoke"), shape=TINY, tokens=40, rollouts=1)
+    assert lengths == {40}
+    assert record.shares["attention_rows"] > 0
+    with pytest.raises(InvalidFileError, match="--shape 7b --tokens 40"):
+        overhead(load_profile("smoke"), tokens=40)
 
 
 def test_activations_are_computed_again_where_a_training_computes_them_again(monkeypatch):
