@@ -16,6 +16,7 @@ for else (7) and (8) are not about looking.
 
 The default trains two rules on one base of each world at three rates and three seeds: it sees whether the machinery
 works, and no difference below ten points or so. All of it is 4,032 trainings, some 25 core-hours.
+The answers sampled last are reported too: since 288 trainings had run, and as no hypothesis.
 Order, stated after seven trainings: uniform credit and connectivity first, on all bases, seed after seed; then the
 oracles, the controls, AT-RL with its random order. What has not run is said as such, and no row is left out.
 
@@ -118,8 +119,8 @@ def trained(base: int, rule: str, rate: float, seed: int, out: Path) -> Training
 Areas = dict[int, float]  # by seed
 
 
-def judged(trainings: Sequence[Training], base: int, rule: str) -> tuple[Areas, Areas]:
-    """The area of each seed at the rate that the others pick, and the accuracy late in training of those others.
+def judged(trainings: Sequence[Training], base: int, rule: str, of: str = "area") -> tuple[Areas, Areas]:
+    """The area, or another field, of each seed at the rate that the others pick, and the late accuracy of those.
 
     Only seeds count that were trained at each rate that any was.
     """
@@ -130,7 +131,7 @@ def judged(trainings: Sequence[Training], base: int, rule: str) -> tuple[Areas, 
     runs: RunsByRate = {rate: [one.run() for one in own if one.rate == rate] for rate in rates}
     at = {(one.rate, one.seed): one for one in own}
     rates = {seed: rate for seed, rate in cross_fitted(runs, seeds).items() if rate == rate} if runs else {}
-    areas = {seed: at[rate, seed].area for seed, rate in rates.items()}
+    areas = {seed: float(getattr(at[rate, seed], of)) for seed, rate in rates.items()}
     late = {
         seed: float(np.mean([at[rate, other].late for other in seeds if other != seed or len(seeds) == 1]))
         for seed, rate in rates.items()
@@ -138,12 +139,12 @@ def judged(trainings: Sequence[Training], base: int, rule: str) -> tuple[Areas, 
     return areas, late
 
 
-def areas_of(trainings: Sequence[Training], base: int, rule: str) -> Areas:
-    """The area of each seed; of an oracle at the share that the other seeds pick."""
+def areas_of(trainings: Sequence[Training], base: int, rule: str, of: str = "area") -> Areas:
+    """The area, or another field, of each seed; of an oracle at the share that the other seeds pick."""
     if rule != "oracle":
-        return judged(trainings, base, rule)[0]
+        return judged(trainings, base, rule, of)[0]
     world = next(world for world, bases in BASES.items() if base in bases)
-    shares = [judged(trainings, base, name) for name in ORACLES if name.startswith(f"oracle_{world}@")]
+    shares = [judged(trainings, base, name, of) for name in ORACLES if name.startswith(f"oracle_{world}@")]
     shares = [(areas, late) for areas, late in shares if areas]
     seeds = set.intersection(*(set(areas) for areas, _ in shares)) if shares else set()
     return {seed: max(shares, key=lambda share: share[1][seed])[0][seed] for seed in seeds}
@@ -182,10 +183,10 @@ class Difference(NamedTuple):
         return "faster" if self.estimate.mean > 0 else "slower"
 
 
-def differences(trainings: Sequence[Training]) -> list[Difference]:
+def differences(trainings: Sequence[Training], of: str = "area") -> list[Difference]:
     found = []
     for world, (rule, other) in product(BASES, PAIRS):
-        pairs = [(areas_of(trainings, base, rule), areas_of(trainings, base, other)) for base in BASES[world]]
+        pairs = [(areas_of(trainings, base, rule, of), areas_of(trainings, base, other, of)) for base in BASES[world]]
         pairs = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
         seeds = sorted(set.intersection(*(ours.keys() & theirs.keys() for ours, theirs in pairs))) if pairs else []
         if len(seeds) < 2:
@@ -200,11 +201,13 @@ def differences(trainings: Sequence[Training]) -> list[Difference]:
 
 
 def front_page(trainings: Sequence[Training]) -> str:
-    """The front page's sentence on speed, harm and help alike."""
-    of = {(one.world, one.rule): one for one in differences(trainings)}
-    reading, reasoning = (of[world, "raw_attention"] for world in BASES)
+    """The front page's sentence on speed and end, harm and help alike."""
+    speed, end = ({(one.world, one.rule): one for one in differences(trainings, of)} for of in ("area", "last"))
+    reading, reasoning = (speed[world, "raw_attention"] for world in BASES)
     where = f"{reading.verdict} where mistakes are in reading ({reading.points})"
-    return f"connectivity learns {where} and {reasoning.verdict} where they are in reasoning ({reasoning.points})"
+    where += f" and {reasoning.verdict} where they are in reasoning ({reasoning.points})"
+    last = " and ".join(end[world, "raw_attention"].points for world in BASES)
+    return f"connectivity learns {where}; of the answers sampled last {last} more are right"
 
 
 def write_csv(trainings: Sequence[Training], path: Path) -> None:
@@ -242,7 +245,9 @@ def main() -> None:
         trainings = [one for path in arguments.read for one in read_csv(path)]
         if arguments.csv is not None:
             write_csv(sorted(trainings, key=lambda one: (one.seed, one.base, one.rule, one.rate)), arguments.csv)
+        ends = (one._replace(q_value=None) for one in differences(trainings, "last") if one.estimate is not None)
         print(f"{len(trainings):,} of {NUM_TRAININGS:,} trainings.", *differences(trainings), sep="\n")
+        print("Of the answers sampled last:", *ends, sep="\n")
         return
     part = FULL if arguments.full else SMALL
     bases = [int(base) for base in arguments.bases.split(",")] if arguments.bases else part.bases
