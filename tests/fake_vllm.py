@@ -4,6 +4,7 @@ It does what the real one does with a prompt (one placeholder becomes as many to
 the vision encoder's outputs (kept by image until they are dropped), and with weights (a copy of its own).
 """
 
+import importlib
 import sys
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
@@ -106,6 +107,7 @@ class LLM:
 
 def install(monkeypatch):
     """Make this the vLLM of the process."""
+    importlib.import_module("atrl_bench.training.vllm_sampler")  # with it TRL, which looks for a package of this name
     vllm = ModuleType("vllm")
     vllm.LLM, vllm.SamplingParams = LLM, SimpleNamespace
     vllm._custom_ops = SimpleNamespace()

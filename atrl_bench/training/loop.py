@@ -26,7 +26,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import set_seed
@@ -62,10 +62,12 @@ from atrl_bench.training.rollout_metrics import length_metrics, reward_metrics
 from atrl_bench.training.sampler_check import CHECK_EVERY, agree, correct_sampler
 from atrl_bench.training.sharding import whole
 from atrl_bench.training.trainer import Trainer, TrainerInputs
-from atrl_bench.training.vllm_sampler import checked, vllm_of
 from atrl_bench.training.weights import TokenWeighting
 from atrl_bench.training.weights.credit import comes_of_sampling, credit_of_sampling, credit_sampled, credit_weights
 from atrl_bench.training.weights.dependency import DependencyWeights
+
+if TYPE_CHECKING:
+    from atrl_bench.training.vllm_sampler import VLLMSampler
 
 
 class Loop(Trainer):
@@ -91,7 +93,11 @@ class Loop(Trainer):
         self.pad_id = self.processor.tokenizer.pad_token_id
         self.eos_ids = end_tokens(self.model, self.processor.tokenizer)
         self.sampler_agrees: bool | None = None  # with a pass of the policy; None before the first rollout
-        self.vllm = vllm_of(inputs, self.eos_ids)
+        self.vllm: VLLMSampler | None = None
+        if inputs.profile.rollouts.engine == "vllm":
+            from atrl_bench.training.vllm_sampler import vllm_of  # which takes another second to import
+
+            self.vllm = vllm_of(inputs, self.eos_ids)
         # Other token weights, and some credit, need the pass that the sampler's log-probabilities would save.
         needs_pass = self.vllm or recipe.vppo or recipe.critic or recipe.entropy_fraction
         if self.credit is not None:
@@ -247,7 +253,7 @@ class Loop(Trainer):
         if self.vllm is not None:
             with self.clock.phase("weights_to_vllm"):
                 self.vllm.load(self.step)
-            return Responses(*checked(self.vllm, prompts, group_size, self.note))
+            return Responses(*self.vllm.checked(prompts, group_size, self.note))
         recorded = self.credit.capture.record_next(self.credit.clock) if self.credit and with_rows else nullcontext()
         with torch.no_grad(), self.passes.computing(self.device), recorded as recording:
             responses = sample_groups(

@@ -246,6 +246,18 @@ class VLLMSampler(VLLMGeneration):
         outputs = self.llm.generate(requests, sampling_params=parameters, use_tqdm=False)
         return [_response(output) for output in outputs[own.start * group_size : own.stop * group_size]]
 
+    def checked(
+        self, prompts: PromptBatch, group_size: int, note: Callable[[str, float], None]
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """Responses and their log-probabilities, none to another prompt and none that ends elsewhere."""
+        responses = self.sample(prompts, group_size)
+        for number, response in enumerate(responses):
+            require_same_prompt(response.prompt_ids, prompts.token_ids_P[number // group_size], self.media_ids)
+            require_proper_end(response.token_ids, self.eos_ids, self.max_completion_length)
+            note("sampling/media_tokens", num_media_tokens(response.prompt_ids, self.media_ids))
+            note("sampling/ended", response.token_ids[-1] in self.eos_ids)
+        return [response.token_ids for response in responses], [response.logprobs for response in responses]
+
     def _with_others(self, asked: list[T]) -> tuple[list[T], slice]:
         """What all processes of this engine ask, the same on each of them, and which part is this one's."""
         if not self.is_shared:
@@ -271,11 +283,9 @@ class VLLMSampler(VLLMGeneration):
         return {"stop_token_ids": self.eos_ids, "logit_bias": dict.fromkeys(self.media_ids, NEVER)}
 
 
-def vllm_of(inputs: TrainerInputs[RolloutRecipe], eos_ids: Sequence[int]) -> VLLMSampler | None:
+def vllm_of(inputs: TrainerInputs[RolloutRecipe], eos_ids: Sequence[int]) -> VLLMSampler:
     """The engine of a run whose profile asks for one."""
     settings, sizes, config = inputs.profile.rollouts, inputs.recipe.sizes(inputs.profile), inputs.model.config
-    if settings.engine != "vllm":
-        return None
     accelerator = Accelerator(cpu=not torch.cuda.is_available())  # TRL asks it which processes there are
     device_gb = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else math.inf
     num_weights = sum(weight.numel() for weight in inputs.model.parameters())
@@ -294,19 +304,6 @@ def vllm_of(inputs: TrainerInputs[RolloutRecipe], eos_ids: Sequence[int]) -> VLL
         run_seed=inputs.seed,
         sharing=sharing,
     )
-
-
-def checked(
-    sampler: VLLMSampler, prompts: PromptBatch, group_size: int, note: Callable[[str, float], None]
-) -> tuple[list[list[int]], list[list[float]]]:
-    """Responses and their log-probabilities, none to another prompt and none that ends elsewhere."""
-    responses = sampler.sample(prompts, group_size)
-    for number, response in enumerate(responses):
-        require_same_prompt(response.prompt_ids, prompts.token_ids_P[number // group_size], sampler.media_ids)
-        require_proper_end(response.token_ids, sampler.eos_ids, sampler.max_completion_length)
-        note("sampling/media_tokens", num_media_tokens(response.prompt_ids, sampler.media_ids))
-        note("sampling/ended", response.token_ids[-1] in sampler.eos_ids)
-    return [response.token_ids for response in responses], [response.logprobs for response in responses]
 
 
 def response_seed(run_seed: int, key: str, repeat: int) -> int:
