@@ -179,7 +179,7 @@ class Difference(NamedTuple):
     def verdict(self) -> str:
         """How fast the rule learns, as far as the test of its hypothesis says."""
         if self.estimate is None or self.q_value is None or self.q_value >= FALSE_DISCOVERIES:
-            return "neither faster nor slower that could be told"
+            return "neither clearly faster nor clearly slower"
         return "faster" if self.estimate.mean > 0 else "slower"
 
 
@@ -207,7 +207,7 @@ def front_page(trainings: Sequence[Training]) -> str:
     where = f"{reading.verdict} where mistakes are in reading ({reading.points})"
     where += f" and {reasoning.verdict} where they are in reasoning ({reasoning.points})"
     last = " and ".join(end[world, "raw_attention"].points for world in BASES)
-    return f"connectivity learns {where}; of the answers sampled last {last} more are right"
+    return f"connectivity learns {where}; its accuracy at the end differs by {last}"
 
 
 def write_csv(trainings: Sequence[Training], path: Path) -> None:
