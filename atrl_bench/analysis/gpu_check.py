@@ -145,7 +145,8 @@ class Bench:
 
     def sequences(self, count: int) -> dict[str, Tensor]:
         """Such prompts with random responses behind them, the last of which is shorter: padded on both sides."""
-        inputs, ids_BT = self.prompts(count), random_words(self.shape, count).to(self.device)
+        inputs, processor = self.prompts(count), processor_for(self.shape)
+        ids_BT = random_words(self.shape, processor, count).to(self.device)
         mask_BT = torch.ones_like(ids_BT)
         mask_BT[-1, -3:] = 0
         behind = {"input_ids": ids_BT, "attention_mask": mask_BT, "mm_token_type_ids": torch.zeros_like(ids_BT)}

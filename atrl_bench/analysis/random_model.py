@@ -91,11 +91,11 @@ def random_model(shape: Shape, device: str) -> Any:
         return AutoModelForImageTextToText.from_config(config, dtype=getattr(torch, shape.dtype))
 
 
-def random_words(shape: Shape, count: int) -> Tensor:
+def random_words(shape: Shape, processor: Any, count: int) -> Tensor:
     """Token ids of so many responses, as long as the shape's, none of which ends early."""
     import torch
 
-    rng, words = torch.Generator().manual_seed(0), min(shape.vocabulary, len(processor_for(shape).tokenizer))
+    rng, words = torch.Generator().manual_seed(0), min(shape.vocabulary, len(processor.tokenizer))
     return torch.randint(FIRST_WORD, words, (count, shape.response_tokens), generator=rng)
 
 

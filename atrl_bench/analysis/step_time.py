@@ -102,7 +102,7 @@ def _answer_at_random(trainer: Loop, shape: Shape) -> None:
 
     def sample(prompts: Any, group_size: int, *, with_rows: bool = False) -> Responses:
         del with_rows
-        return Responses(random_words(shape, len(prompts.token_ids_P) * group_size).tolist())
+        return Responses(random_words(shape, trainer.processor, len(prompts.token_ids_P) * group_size).tolist())
 
     trainer.keeps_logprobs = False
     trainer.sample = sample  # type: ignore[method-assign]
