@@ -18,7 +18,8 @@ The default trains two rules on one base of each world at three rates and three 
 works, and no difference below ten points or so. All of it is 4,032 trainings, some 25 core-hours.
 The answers sampled last are reported too: since 288 trainings had run, and as no hypothesis.
 Order, stated after seven trainings: uniform credit and connectivity first, on all bases, seed after seed; then the
-oracles, the controls, AT-RL with its random order. What has not run is said as such, and no row is left out.
+oracles (before the first of them: a world's own, four seeds), the controls, AT-RL with its random order. What has not
+run is said as such, and no row is left out.
 
     python benchmarks/worlds_experiment.py --out FOLDER [--full] [--bases 100,101] [--seeds 0,1]
         [--rules uniform,atrl] [--csv FILE]
