@@ -129,9 +129,7 @@ def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> 
                 why="Its header carries another application's mark.",
                 next_step="give --out another folder",
             )
-        if version == schema.OLDER and read_only:
-            connect(path, read_only=False).close()  # which brings it up to today's
-        elif version not in {schema.OLDER, schema.VERSION} and not is_empty:
+        if version != schema.VERSION and not is_empty:
             raise StoreError(
                 f"The result store {path} was written by another version of atrl-bench.",
                 why=f"Its tables are of version {version}; this installation knows version {schema.VERSION}.",
@@ -180,31 +178,10 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     with transaction(connection):
         if _version(connection) == schema.VERSION:  # by another process, while this one waited for the lock
             return
-        is_older = _version(connection) == schema.OLDER
-        if is_older:
-            _set_aside(connection)
-        for statement in schema.TABLES:
-            connection.execute(statement)
-        if is_older:  # before anything counts what comes: it is counted
-            _move(connection)
-        for statement in schema.TRIGGERS:
+        for statement in (*schema.TABLES, *schema.TRIGGERS):
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {schema.VERSION}")
-
-
-def _set_aside(connection: sqlite3.Connection) -> None:
-    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-        connection.execute(f"DROP TRIGGER {name}")
-    for name in schema.SET_ASIDE:
-        connection.execute(f"ALTER TABLE {name} RENAME TO old_{name}")
-
-
-def _move(connection: sqlite3.Connection) -> None:
-    for name, what in schema.MOVES.items():
-        connection.executemany(schema.WRITES[name], connection.execute(what))
-    for name in schema.SET_ASIDE:
-        connection.execute(f"DROP TABLE old_{name}")
 
 
 def _version(connection: sqlite3.Connection) -> int:

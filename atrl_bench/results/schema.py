@@ -1,8 +1,8 @@
 """The tables inside a store file.
 
 Answers and verdicts name their problem by a number, and the text of an answer is packed: `responses` and `grades` are
-views of them with the cell, the problem's name and the text itself. Whoever changes the tables raises `VERSION` and has
-`connection` bring older stores up to it.
+views of them with the cell, the problem's name and the text itself. Whoever changes the tables raises `VERSION`: a
+store of another is refused, and from the first release on `connection` brings older ones up to it.
 """
 
 from __future__ import annotations
@@ -172,17 +172,4 @@ WRITES = {
         started = CASE WHEN ?3 < done OR ?5 NOT BETWEEN updated AND updated + 600 THEN ?5 ELSE started END,
         start_done = CASE WHEN ?3 < done OR ?5 NOT BETWEEN updated AND updated + 600 THEN ?3 ELSE start_done END,
         done = ?3, total = ?4, updated = ?5, place = ?6""",
-}
-
-# In version 2 `responses` and `grades` were tables, with cell, problem and the bare text in each row. What is set aside
-# of them, and with which of the writes above it comes into the tables of today.
-OLDER = 2
-SET_ASIDE = ("grades", "responses", "problems")
-MOVES = {
-    "add_problem": "SELECT * FROM old_problems",
-    "add_dictionary": """SELECT key, substr(CAST((SELECT group_concat(text, '') FROM
-        (SELECT text FROM old_responses WHERE cell = key LIMIT 32)) AS BLOB), 1, 16384) FROM cells""",
-    "add_response": "SELECT * FROM old_responses",
-    "add_verdict": """SELECT cell, problem_id, repeat, state, extracted, grader, why, score, details, checksum
-        FROM old_grades""",
 }

@@ -225,7 +225,7 @@ def test_finishing_an_unknown_cell_is_an_error(store):
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize("version", [0, schema.VERSION + 1])
+@pytest.mark.parametrize("version", [0, schema.VERSION - 1, schema.VERSION + 1])
 def test_a_store_of_another_version_is_left_alone_and_says_so(path, store, key, version, read_only):
     changed_on_disk(store, f"PRAGMA user_version = {version}")
     with pytest.raises(StoreError, match=rf"another version(.|\n)*of version {version};(.|\n)*pip install --upgrade"):
@@ -298,56 +298,6 @@ def test_who_damages_what_answers_are_packed_with_damages_those_that_copy_from_t
     store.add_responses(key, [response("p0", 0, "angle"), response("p1", 0, "a text with nothing of it: 7 8 9")])
     changed_on_disk(store, "UPDATE dictionaries SET content = CAST(replace(content, 'angle', 'ankle') AS BLOB)")
     assert store.damaged(key) == [("p0", 0)]
-
-
-# What version 3 has in place of the tables of version 2.
-AS_VERSION_2 = """
-    CREATE TABLE old_responses AS SELECT * FROM responses; CREATE TABLE old_grades AS SELECT * FROM grades;
-    CREATE TABLE old_problems AS SELECT cell, problem_id, position, "group", question, gold, choices, meta, checksum
-        FROM problems;
-    DROP VIEW responses; DROP VIEW grades;
-    DROP TABLE verdicts; DROP TABLE answers; DROP TABLE problems; DROP TABLE dictionaries;
-    ALTER TABLE old_responses RENAME TO responses; ALTER TABLE old_grades RENAME TO grades;
-    ALTER TABLE old_problems RENAME TO problems;
-    CREATE TRIGGER problems_INSERT AFTER INSERT ON problems BEGIN SELECT 1; END;
-    PRAGMA user_version = 2;
-"""
-
-
-@pytest.fixture
-def older(store, key):
-    """What a store of version 2 holds, which lies there now."""
-    store.add_responses(key, [replace(response("p1", 1, "half of it"), truncated=True), response("p0")])
-    store.add_verdicts(key, {("p0", 0): Verdict("wrong", "4", "mra", "near", 0.7, {"mra": 0.7})})
-    store.add_problems(store.add_cell({"task": "another"}), [Problem("p1", "p1", "?", Gold("1"))])
-    holds = store.cells(), store.samples(key)
-    store._connection.executescript("PRAGMA foreign_keys = OFF;" + AS_VERSION_2)
-    store.close()
-    return holds
-
-
-@pytest.mark.parametrize("read_only", [False, True])
-def test_a_store_of_version_2_is_brought_up_to_date_by_whoever_opens_it(path, older, key, read_only):
-    with Store.open(path, read_only=read_only) as store:
-        assert (store.cells(), store.samples(key)) == older
-        assert (store.damaged(key), store.changed("grades", key), store.miscounted()) == ([], [], [])
-        assert store.damaged_pages() == []
-    with Store.open(path) as store:
-        store.add_responses(key, [response("p0", 1)])
-        assert store.cell(key).num_responses == 3
-
-
-def test_a_store_of_version_2_that_cannot_be_brought_up_to_date_stays_as_it_was(path, older):
-    with contextlib.closing(sqlite3.connect(path)) as other, other:
-        other.execute("UPDATE responses SET problem_id = 'nobody asked' WHERE problem_id = 'p0'")
-    with pytest.raises(StoreError, match="NOT NULL constraint failed"):
-        Store.open(path)
-    with contextlib.closing(sqlite3.connect(path)) as other:
-        assert other.execute("SELECT text FROM responses ORDER BY text").fetchall() == [
-            ("half of it",),
-            ("the answer is \\boxed{3}",),
-        ]
-        assert other.execute("PRAGMA user_version").fetchone() == (2,)
 
 
 def test_the_checksum_of_an_answer_knows_where_one_column_ends():
