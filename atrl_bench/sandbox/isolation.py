@@ -80,7 +80,7 @@ def find_leaks() -> list[str]:
         task = {"port": listener.getsockname()[1], "home": str(home), "process": os.getpid(), "prefix": sys.prefix}
         result = execute(PROBE.read_bytes(), [json.dumps(task)], {}, ["report.json"], environment={}, limits=limits)
     if result.state != "finished" or "report.json" not in result.files:
-        return [f"does not start ({result.why or result.state})"]
+        return [f"does not {'start' if result.state == 'failed' else 'end'} ({result.why or result.state})"]
     report = json.loads(result.files["report.json"])
     on_the_way = {
         path.relative_to(home).parts[0] for path in bound_folders() if path.is_relative_to(home) and path != home
