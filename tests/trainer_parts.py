@@ -4,9 +4,11 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import torch
+from tiny_vlms import token_types
 
 from atrl_bench.training import loop as loop_module
 from atrl_bench.training.group_sampling import Responses
+from atrl_bench.training.multimodal import messages_of
 
 
 def rollout_of(trainer, rows=None):
@@ -27,6 +29,29 @@ def groups_of(trainer, rows):
     """Return the responses to each of these problems, not yet scored."""
     trainer.model.train()
     return trainer.generate_own(list(rows), "0:0")
+
+
+def prompts_of(trainer, rows):
+    """Return the prompts of these problems as the trainer reads them, each under its row as key."""
+    messages = [messages_of(trainer.data.example(row, trainer.run_seed)) for row in rows]
+    return trainer.read(messages, list(map(str, rows)))
+
+
+def logits_alone(model, trainer, row, response_ids=()):
+    """Return logits_TV of a response and what follows it, by one forward pass over it alone, without padding."""
+    prompts = prompts_of(trainer, [row])
+    ids_1S = torch.tensor([[*prompts.token_ids_P[0], *response_ids]])
+    kinds = [getattr(model.config, f"{kind}_token_id", None) for kind in ("image", "video")]
+    types = {name: token_types(ids_1S, *kinds) for name in prompts.token_fields_P}
+    with torch.no_grad():
+        # Names unlike those of the trainer's own calls: positions are worked out from grids and seconds here.
+        logits_SV = model(input_ids=ids_1S, **types, **prompts.visuals_P[0]).logits[0]
+    return logits_SV[-len(response_ids) - 1 :]
+
+
+def logprobs_alone(model, trainer, row, response_ids):
+    logprobs_TV = logits_alone(model, trainer, row, response_ids)[:-1].log_softmax(-1)
+    return logprobs_TV.gather(1, torch.tensor(response_ids)[:, None])[:, 0]
 
 
 def loss_of(trainer, rollout):

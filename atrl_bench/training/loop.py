@@ -52,7 +52,7 @@ from atrl_bench.training.losses import (
     policy_loss,
     token_mean,
 )
-from atrl_bench.training.multimodal import PromptBatch, read_prompts, with_media
+from atrl_bench.training.multimodal import PromptBatch, messages_of, read_prompts
 from atrl_bench.training.order import further_problems, rollout_seed
 from atrl_bench.training.policy import reference_of
 from atrl_bench.training.recipe import RolloutRecipe
@@ -219,7 +219,7 @@ class Loop(Trainer):
 
     def generate_own(self, rows: Sequence[int], key: str) -> list[Group]:
         examples = [self.data.example(row, self.run_seed) for row in rows]
-        messages_P = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
+        messages_P = [messages_of(example) for example in examples]
         with whole(self.model) if self.vllm is None else nullcontext():
             with self.clock.phase("generation"):
                 prompts = self.read(messages_P, [f"{key}:{row}" for row in rows])
@@ -293,8 +293,7 @@ class Loop(Trainer):
         if group.example:
             return group
         example = self.data.example(group.row, self.run_seed)
-        messages = with_media(example["prompt"], example["images"], example["videos"])
-        return replace(group, example=example, visual=self.read([messages], [group.key]).visuals_P[0])
+        return replace(group, example=example, visual=self.read([messages_of(example)], [group.key]).visuals_P[0])
 
     # Score ------------------------------------------------------------------------------------------------------------
 

@@ -38,14 +38,9 @@ def read_prompts(processor: Any, messages_P: Sequence[Any], keys_P: Sequence[str
     read_P = [_read(processor, messages, dtype) for messages in messages_P]
     kinds = [name for name in KINDS_OF_TOKEN if all(name in inputs for inputs in read_P)]
     fields = {name: [inputs[name][0].tolist() for inputs in read_P] for name in kinds}
-    visuals_P, media_P = [_visual_of(inputs) for inputs in read_P], [media_of(messages) for messages in messages_P]
+    visuals_P = [{name: value for name, value in inputs.items() if name not in TOKEN_FIELDS} for inputs in read_P]
+    media_P = [media_of(messages) for messages in messages_P]
     return PromptBatch(list(keys_P), [inputs["input_ids"][0].tolist() for inputs in read_P], fields, visuals_P, media_P)
-
-
-def read_prompt(processor: Any, messages: list[dict[str, Any]], dtype: torch.dtype) -> tuple[list[int], Visual]:
-    """The tokens of a prompt and the tensors of its images and videos, which stand in its messages."""
-    inputs = _read(processor, messages, dtype)
-    return inputs["input_ids"][0].tolist(), _visual_of(inputs)
 
 
 def _read(processor: Any, messages: list[dict[str, Any]], dtype: torch.dtype) -> Any:
@@ -54,17 +49,14 @@ def _read(processor: Any, messages: list[dict[str, Any]], dtype: torch.dtype) ->
     return model_inputs(processor, [text], [Prompt("", messages, media["image"], tuple(media["video"]))], dtype)
 
 
-def _visual_of(inputs: Mapping[str, Any]) -> Visual:
-    return {name: value for name, value in inputs.items() if name not in TOKEN_FIELDS}
-
-
 def media_of(messages: Sequence[Mapping[str, Any]]) -> Media:
     parts = [part for message in messages for part in message["content"]]
     return {kind: [part[kind] for part in parts if part["type"] == kind] for kind in ("image", "video")}
 
 
-def with_media(messages: list[dict[str, Any]], images: Sequence[Any], videos: Sequence[Any]) -> list[dict[str, Any]]:
-    media = {"image": iter(images), "video": iter(videos)}
+def messages_of(example: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The prompt of an example with its images and videos in their places."""
+    media = {"image": iter(example["images"]), "video": iter(example["videos"])}
     return [
         {
             **message,
@@ -73,7 +65,7 @@ def with_media(messages: list[dict[str, Any]], images: Sequence[Any], videos: Se
                 for part in message["content"]
             ],
         }
-        for message in messages
+        for message in example["prompt"]
     ]
 
 

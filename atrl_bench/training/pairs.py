@@ -24,7 +24,7 @@ from atrl_bench.models.local import end_tokens
 from atrl_bench.results.files import replaced
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.group_sampling import sample_groups
-from atrl_bench.training.multimodal import read_prompts, with_media
+from atrl_bench.training.multimodal import messages_of, read_prompts
 from atrl_bench.training.order import generator
 from atrl_bench.training.passes import computing_in
 from atrl_bench.training.recipe import PairSampling, PreferenceRecipe
@@ -127,7 +127,7 @@ def given_pairs(data: TrainingData) -> list[PreferencePair]:
 def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool: GradingPool) -> list[GradedAnswer]:
     processor, sizes = inputs.processor, inputs.recipe.sizes(inputs.profile)
     examples = [inputs.data.example(row, inputs.seed) for row in rows]
-    messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
+    messages = [messages_of(example) for example in examples]
     keys = [f"pairs:{row}" for row in rows]
     computing = computing_in(getattr(torch, sizes.dtype), inputs.model.device)
     with whole(inputs.model) as model, computing:  # all processes together, also one without problems

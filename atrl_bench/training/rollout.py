@@ -16,7 +16,7 @@ from torch import Tensor
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.training.clock import PhaseClock
-from atrl_bench.training.multimodal import Visual, padded, read_prompts, with_media
+from atrl_bench.training.multimodal import Visual, messages_of, padded, read_prompts
 
 
 @dataclass
@@ -54,8 +54,7 @@ def given_group(
 ) -> Group:
     """Responses to a problem that nobody has sampled: their tokens, and the one that ends each."""
     tokenizer = processor.tokenizer
-    messages = with_media(example["prompt"], example["images"], example["videos"])
-    prompt = read_prompts(processor, [messages], [""], dtype)
+    prompt = read_prompts(processor, [messages_of(example)], [""], dtype)
     fields = {name: rows_P[0] for name, rows_P in prompt.token_fields_P.items()}
     response_ids = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in responses]
     no_rewards = torch.zeros(len(responses), 0)

@@ -22,7 +22,7 @@ from torch.func import functional_call
 from atrl_bench.credit.anchors import tokens_of_parts
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.training.group_sampling import prompt_inputs, sample_groups
-from atrl_bench.training.multimodal import PromptBatch, joined_visuals, with_media
+from atrl_bench.training.multimodal import PromptBatch, joined_visuals, messages_of
 from atrl_bench.training.order import further_problems
 from atrl_bench.training.sharding import whole
 
@@ -58,7 +58,7 @@ class StabilityChecks:
     def _check(self) -> None:
         loop = self._loop
         examples = [loop.data.example(row, loop.run_seed) for row in self._rows]
-        messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
+        messages = [messages_of(example) for example in examples]
         prompts = loop.read(messages, [f"check:{row}" for row in self._rows])
         with torch.no_grad(), whole(loop.model) as model, loop.passes.computing(loop.device):
             responses = sample_groups(

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from trainer_parts import prompts_of
 from training.launched_rollouts import answers_of
 
 from atrl_bench.errors import AtrlBenchError
@@ -10,7 +11,7 @@ from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.prompt import Sampling
 from atrl_bench.training import vllm_sampler
 from atrl_bench.training.group_sampling import prompt_inputs
-from atrl_bench.training.multimodal import joined_visuals, with_media
+from atrl_bench.training.multimodal import joined_visuals
 
 
 @pytest.fixture
@@ -30,9 +31,7 @@ def compared(monkeypatch):
 
 def greedy(trainer):
     """Return the likeliest responses to the first problems, by vLLM and by transformers."""
-    examples = [trainer.data.example(row, 0) for row in range(16)]
-    messages = [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
-    prompts = trainer.read(messages, [str(row) for row in range(16)])
+    prompts = prompts_of(trainer, range(16))
     trainer.vllm.load(trainer.step)
     trainer.vllm.temperature = 0.0
     by_vllm = [response.token_ids for response in trainer.vllm.sample(prompts, 1)]

@@ -26,19 +26,13 @@ def answers_of(vllm, base, data, out, profile, *, sharing, divided=False):
     return before, after, reports
 
 
-def messages_of(trainer, rows):
-    from atrl_bench.training.multimodal import with_media
-
-    examples = [trainer.data.example(row, 0) for row in rows]
-    return [with_media(example["prompt"], example["images"], example["videos"]) for example in examples]
-
-
 def greedy(trainer):
     """Return the likeliest response to each of this process's problems, with its log-probabilities."""
-    messages = messages_of(trainer, ROWS[os.environ["RANK"]])
+    from trainer_parts import prompts_of
+
     trainer.vllm.load(trainer.step)
     trainer.vllm.temperature = 0.0
-    found = trainer.vllm.sample(trainer.read(messages, [str(row) for row in range(len(messages))]), 1)
+    found = trainer.vllm.sample(prompts_of(trainer, ROWS[os.environ["RANK"]]), 1)
     trainer.vllm.temperature = 1.0
     return [(response.token_ids, response.logprobs) for response in found]
 
@@ -49,6 +43,7 @@ def main(vllm, base, data, out, profile):
 
     from atrl_bench.profiles import Profile
     from atrl_bench.training import rollouts
+    from atrl_bench.training.multimodal import messages_of
     from atrl_bench.training.recipe import load_recipe
     from atrl_bench.training.run import build_trainer, load_inputs
 
@@ -60,7 +55,8 @@ def main(vllm, base, data, out, profile):
         before = greedy(trainer)
         trainer.train()
         report = {"before": before, "after": greedy(trainer)}
-        asked = messages_of(trainer, {"0": [0], "1": []}[os.environ["RANK"]])  # as T-GRPO, where one has no video
+        rows = {"0": [0], "1": []}[os.environ["RANK"]]  # as T-GRPO, where one has no video
+        asked = [messages_of(trainer.data.example(row, 0)) for row in rows]
         report["alone"] = len(trainer.respond(asked, ["again"] * len(asked), 2))
         engine = trainer.vllm.llm.llm_engine.model_executor.driver_worker.model_runner.model
         report["weights"] = sum(one.numel() for one in engine.parameters()) if vllm == "real" else None

@@ -17,7 +17,7 @@ from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.mini.videos import encode
 from atrl_bench.models.templates import TEMPLATES, choose_template, render
 from atrl_bench.training.data import load_training_data
-from atrl_bench.training.multimodal import read_prompt, with_media
+from atrl_bench.training.multimodal import messages_of, read_prompts
 from atrl_bench.training.problem import TrainingProblem, gold_answer
 
 
@@ -103,13 +103,13 @@ def test_prompts_that_are_too_long_are_left_out(tmp_path, mini_processor):
     assert kept.left_out == {"prompt too long": 1}
 
 
+def read(data, processor, seed=0):
+    return read_prompts(processor, [messages_of(data.example(0, seed))], [""], torch.float32)
+
+
 def limit_is_exact(data, processor):
     """Check that a limit of the first row's longest prompt leaves nothing out, and a limit of one token less does."""
-    lengths = []
-    for seed in range(20):
-        example = data.example(0, seed)
-        messages = with_media(example["prompt"], example["images"], example["videos"])
-        lengths.append(len(read_prompt(processor, messages, torch.float32)[0]))
+    lengths = [len(ids) for seed in range(20) for ids in read(data, processor, seed).token_ids_P]
     assert data.without_long_prompts(processor, max(lengths)).left_out == {}
     with pytest.raises(MissingDataError):
         data.without_long_prompts(processor, max(lengths) - 1)
@@ -300,12 +300,9 @@ def test_the_prompt_of_a_pair_has_its_images_in_place_and_no_template():
 
 
 def test_the_model_reads_the_first_image_at_the_first_mark_and_the_second_at_the_second(rows_of_a_set, mini_processor):
-    data = rows_of_a_set(row(COMPARE, 2))
-    example = data.example(0, run_seed=0)
-    messages = with_media(example["prompt"], example["images"], example["videos"])
-    ids, visual = read_prompt(mini_processor, messages, torch.float32)
-    assert visual["image_grid_thw"].tolist() == [[1, 4, 4], [1, 4, 8]]
+    prompts = read(rows_of_a_set(row(COMPARE, 2)), mini_processor)
+    assert prompts.visuals_P[0]["image_grid_thw"].tolist() == [[1, 4, 4], [1, 4, 8]]
     # Four patches are a token: the first image has four tokens, the second eight.
     image = "<|vision_start|>" + "<|image_pad|>" * 4 + "<|vision_end|>"
     wide_image = image.replace("<|image_pad|>" * 4, "<|image_pad|>" * 8)
-    assert f"Compare {image} with {wide_image}." in mini_processor.tokenizer.decode(ids)
+    assert f"Compare {image} with {wide_image}." in mini_processor.tokenizer.decode(prompts.token_ids_P[0])

@@ -13,12 +13,11 @@ import pytest
 import torch
 from PIL import Image
 from tiny_vlms import FAMILIES as OTHERS
-from tiny_vlms import token_types
-from trainer_parts import rollout_of
+from trainer_parts import logprobs_alone, rollout_of
 from vlm_checkpoints import CHECKPOINTS, write_checkpoint
 
 from atrl_bench.credit import install_row_capture
-from atrl_bench.training.multimodal import joined_visuals, read_prompt, with_media
+from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import build_trainer, load_inputs, train
 from atrl_bench.training.shared_prompts import why_not
@@ -114,17 +113,9 @@ def test_a_response_is_scored_as_by_a_pass_over_it_alone_and_its_rows_are_those_
         batch = rollout_of(trainer, range(4))
     model, num_tokens = trainer.model.eval(), batch.mask_BT.shape[1]
     for place in range(len(batch)):
-        example = trainer.data.example(place // 4, 0)
-        messages = with_media(example["prompt"], example["images"], example["videos"])
-        prompt_ids, visual = read_prompt(trainer.processor, messages, torch.float32)
-        ids = batch.response_ids_BT[place][batch.mask_BT[place].bool()]
-        ids_1S = torch.cat([torch.tensor(prompt_ids), ids])[None]
-        kinds = [getattr(model.config, f"{kind}_token_id", None) for kind in ("image", "video")]
-        types = {name: token_types(ids_1S, *kinds) for name in batch.token_fields}
-        with torch.no_grad():
-            logits_SV = model(input_ids=ids_1S, **types, **visual).logits[0]
-        expected = logits_SV[len(prompt_ids) - 1 : -1].log_softmax(-1).gather(1, ids[:, None])[:, 0]
-        torch.testing.assert_close(batch.old_BT[place][batch.mask_BT[place].bool()], expected, atol=5e-5, rtol=0)
+        mask = batch.mask_BT[place].bool()
+        expected = logprobs_alone(model, trainer, place // 4, batch.response_ids_BT[place][mask].tolist())
+        torch.testing.assert_close(batch.old_BT[place][mask], expected, atol=5e-5, rtol=0)
 
     some = batch.take([0, 4, 8, 12])  # one image, a wide one, two, none
     inputs = {"input_ids": some.input_ids, "attention_mask": some.attention_mask, **some.token_fields}

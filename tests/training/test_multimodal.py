@@ -5,12 +5,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny_vlms import token_types
-from trainer_parts import gradients_of, groups_of, logprobs_of, parts_of_rollout, rollout_of
+from trainer_parts import (
+    gradients_of,
+    groups_of,
+    logits_alone,
+    logprobs_alone,
+    logprobs_of,
+    parts_of_rollout,
+    rollout_of,
+)
 
 from atrl_bench.credit import visual_columns
 from atrl_bench.models.mrope import put_words_after_videos
-from atrl_bench.training.multimodal import joined_visuals, read_prompt, with_media
+from atrl_bench.training.multimodal import joined_visuals
 
 ROWS = (0, 2, 4, 7)  # the last is about an image
 
@@ -18,18 +25,6 @@ ROWS = (0, 2, 4, 7)  # the last is about an image
 def of_rows(trainer):
     assert [bool(trainer.data.problems[row].videos) for row in ROWS] == [True, True, True, False]
     return rollout_of(trainer, ROWS)
-
-
-def plain_logprobs(model, trainer, example, completion_ids):
-    """Return the log-probabilities of a response by one forward pass over it alone, without padding."""
-    messages = with_media(example["prompt"], example["images"], example["videos"])
-    prompt_ids, visual = read_prompt(trainer.processor, messages, torch.float32)
-    ids_1S = torch.tensor([prompt_ids + completion_ids])
-    types_1S = token_types(ids_1S, model.config.image_token_id, model.config.video_token_id)
-    with torch.no_grad():
-        # Names unlike those of the trainer's own calls: positions are worked out from grids and seconds here.
-        logits_TV = model(input_ids=ids_1S, mm_token_type_ids=types_1S, **visual).logits[0, len(prompt_ids) - 1 : -1]
-    return logits_TV.log_softmax(-1).gather(1, torch.tensor(completion_ids)[:, None])[:, 0]
 
 
 def perturbed(model):
@@ -47,11 +42,10 @@ def test_scoring_and_reference_pass_equal_a_plain_forward_pass_of_each_response(
     perturbed(trainer.reference)
     batch = of_rows(trainer)
     for place, row in enumerate(row for row in ROWS for _ in range(4)):
-        example = trainer.data.example(row, 0)
         mask = batch.mask_BT[place].bool()
         ids = batch.response_ids_BT[place][mask].tolist()
         for model, found_BT in ((trainer.model, batch.old_BT), (trainer.reference, batch.reference_BT)):
-            expected = plain_logprobs(model, trainer, example, ids)
+            expected = logprobs_alone(model, trainer, row, ids)
             assert torch.allclose(found_BT[place][mask], expected, atol=2e-5), row
     assert not torch.allclose(batch.old_BT, batch.reference_BT, atol=1e-3)
 
@@ -84,13 +78,7 @@ def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_v
     handle.remove()
     first_RV, second_RV = drawn[0], drawn[1]
     for place, row in enumerate((0, 2, 7)):
-        example = trainer.data.example(row, 0)
-        messages = with_media(example["prompt"], example["images"], example["videos"])
-        prompt_ids, visual = read_prompt(trainer.processor, messages, torch.float32)
-        ids_1S = torch.tensor([prompt_ids])
-        types_1S = token_types(ids_1S, trainer.model.config.image_token_id, trainer.model.config.video_token_id)
-        with torch.no_grad():
-            expected_V = trainer.model(input_ids=ids_1S, mm_token_type_ids=types_1S, **visual).logits[0, -1]
+        [expected_V] = logits_alone(trainer.model, trainer, row)
         # The image and video tokens, which may not be drawn, are not compared.
         allowed_V = first_RV[place] > torch.finfo(first_RV.dtype).min
         assert torch.allclose(first_RV[place][allowed_V], expected_V[allowed_V], atol=2e-5)

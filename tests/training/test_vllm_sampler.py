@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from packaging.requirements import Requirement
-from trainer_parts import loss_of, noted, rollout_of, without_advantage
+from trainer_parts import loss_of, noted, prompts_of, rollout_of, without_advantage
 from training.launched_rollouts import answers_of
 
 from atrl_bench.digests import spec_key
@@ -33,7 +33,7 @@ from atrl_bench.models.video import Video
 from atrl_bench.printable import Rows
 from atrl_bench.profiles import Rollouts, load_profile
 from atrl_bench.training import rollout_engine, vllm_sampler
-from atrl_bench.training.multimodal import PromptBatch, with_media
+from atrl_bench.training.multimodal import PromptBatch
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rollout_engine import (
     devices_of_an_engine,
@@ -159,13 +159,9 @@ def test_a_run_by_vllm_logs_how_it_compares_and_says_who_sampled(
 
 def test_a_response_is_the_same_in_whatever_order_and_company_it_is_sampled(make_by_vllm):
     trainer = make_by_vllm()
-    messages = [
-        with_media(example["prompt"], example["images"], [])
-        for example in (trainer.data.example(row, 0) for row in range(3))
-    ]
     trainer.vllm.load(0)
-    together = trainer.vllm.sample(trainer.read(messages, ["a", "b", "c"]), 4)
-    alone = trainer.vllm.sample(trainer.read(messages[2:], ["c"]), 4)
+    together = trainer.vllm.sample(prompts_of(trainer, range(3)), 4)
+    alone = trainer.vllm.sample(prompts_of(trainer, [2]), 4)
     assert [one.token_ids for one in together[8:]] == [one.token_ids for one in alone]
     assert len({tuple(one.token_ids) for one in together}) > 3
 
@@ -345,10 +341,8 @@ def test_an_image_that_is_expanded_twice_stops_the_run(make_by_vllm, monkeypatch
 def test_an_image_that_is_remembered_from_before_an_update_stops_the_run(make_by_vllm, monkeypatch):
     monkeypatch.setattr(vllm_sampler.VLLMSampler, "_drop_seen_images", lambda _: None)  # as TRL leaves it
     trainer = make_by_vllm(overrides={"learning_rate": 1e-2})
-    examples = [trainer.data.example(row, 0) for row in range(16)]
-    messages = [with_media(example["prompt"], example["images"], []) for example in examples]
     trainer.vllm.load(0)
-    trainer.vllm.sample(trainer.read(messages, [""] * 16), 1)  # so every image of the run has been seen
+    trainer.vllm.sample(prompts_of(trainer, range(16)), 1)  # so every image of the run has been seen
     with pytest.raises(AtrlBenchError, match="in rollout 1 the log-probability") as error:
         trainer.train()
     assert trainer.step == 2  # those of rollout 0: none by responses of another policy

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atrl_bench.training.multimodal import with_media
+from atrl_bench.training.multimodal import messages_of
 from atrl_bench.training.order import generator
 from atrl_bench.training.recipe import Temporal
 from atrl_bench.training.rewards import GroupReward, Reward
@@ -126,4 +126,4 @@ def shuffled_prompt(group: Group, run_seed: int) -> list[dict[str, Any]]:
         video.reordered(shuffled_order(len(video.frames), run_seed, f"{group.key}:{index}"))
         for index, video in enumerate(example["videos"])
     ]
-    return with_media(example["prompt"], example["images"], videos)
+    return messages_of({**example, "videos": videos})
