@@ -5,12 +5,13 @@ What is stored stays: the same call again does only what is missing, and loads n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError, reason_of
@@ -106,8 +107,13 @@ class CellRunner:
             require_isolation()  # before hours of answering, not after
         rows = load_rows(task, self.data_dir, self.spec.limit)
         rows, problems, malformed = read_problems(task, rows)
-        if len({problem.problem_id for problem in problems}) < len(problems):
-            raise InvalidFileError(f"Two rows of {task.title} in {self.data_dir or task.hub_id} have one problem id.")
+        for name, count in Counter(problem.problem_id for problem in problems).most_common(1):
+            if count > 1:
+                raise InvalidFileError(
+                    f"{count} rows of {task.title} have the problem id {name!r}.",
+                    why="What is stored of a row is found by its id.",
+                    next_step="give each row an id of its own, then the same command",
+                )
         problems = _graded_by(self.spec.grader, problems)
         self.store.add_problems(key, problems)
         self._take_over()
@@ -151,12 +157,12 @@ class CellRunner:
 
     def _take_over(self) -> None:
         """Copy the answers of a cell that differs only in how it was graded: another grader needs no new answers."""
-        graded_by = (*GRADING_FIELDS, "grader")
-        filters = {name: value for name, value in self.spec.as_dict().items() if name not in graded_by}
-        # What another engine answered, or this process, is another answer, and so is one without the picture.
-        filters |= {"engine": self.spec.engine, "image": self.spec.image}
-        for other in self.store.cells(**filters):
-            if other.key != self.spec.key:
+
+        def asked(spec: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in spec.items() if name not in (*GRADING_FIELDS, "grader")}
+
+        for other in self.store.cells(model_digest=self.spec.model_digest, task=self.spec.task):
+            if other.key != self.spec.key and asked(other.spec) == asked(self.spec.as_dict()):
                 self.store.add_responses(self.spec.key, list(self.store.responses(other.key).values()))
                 self.store.add_names(self.spec.key, self.store.answered_as(other.key))
 

@@ -84,6 +84,21 @@ def test_an_endpoint_evaluated_on_own_data_has_its_scores_in_every_form(here, se
     assert "50.0" in text_of((reports / "evaluations.html").read_text())
 
 
+def test_what_was_answered_in_a_users_prompt_is_no_answer_to_another(here, serve) -> None:
+    server = serve(r"\boxed{red}")
+    for prompt in (("--system", "Be brief."), ("--template", "{question}"), ()):
+        run(
+            "evaluate",
+            "vlm",
+            "--base-url",
+            server.url,
+            *("--profile", "smoke", "--tasks", "mine.jsonl", "--limit", "1"),
+            *prompt,
+            *COLUMNS,
+        )
+    assert len({json.dumps(request["messages"]) for request in server.requests}) == 3
+
+
 def test_models_asked_in_one_way_stand_under_one_heading_and_another_way_has_its_own(here) -> None:
     for extra in ((), THINKING):
         run("evaluate", "mini", "--profile", "smoke", "--tasks", "mine.jsonl", "--repeats", "1", *extra, *COLUMNS)
@@ -112,6 +127,18 @@ def test_what_one_of_two_models_was_not_asked_is_missing_with_the_command_that_a
 def test_columns_are_for_a_table_of_ones_own(here) -> None:
     result = CliRunner().invoke(app, ["evaluate", "mini", "--tasks", "geoqa_test", "--profile", "smoke", *COLUMNS])
     assert (result.exit_code, "for a benchmark of your own" in " ".join(result.output.split())) == (2, True)
+
+
+def test_rows_without_an_answer_are_counted_together_and_an_id_of_two_rows_is_named(here) -> None:
+    words = ("evaluate", "mini", "--profile", "smoke", "--tasks", "bad.jsonl")
+    good, empty = {"id": 1, "question": "2 + 2?", "answer": 4}, {"question": "3 + 2?"}
+    for rows, said in (
+        ([good, empty, empty], "2 of 3 rows cannot be read or shown."),
+        ([good, good], "2 rows of bad.jsonl have the problem id '1'."),
+    ):
+        (here / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        result = CliRunner().invoke(app, list(words))
+        assert said in str(result.exception)
 
 
 def thinking(body):
