@@ -178,15 +178,20 @@ def _names_files(cell: Any) -> bool:
 
 
 def options_of(row: Mapping[str, Any], column: str) -> tuple[str, ...]:
-    """The options of a row without their letters: a list, also one written as JSON, or the columns A, B, C, ..."""
+    """The options of a row without their letters: a list or a mapping of letters, also as JSON, or columns A, B, ..."""
     cell = row.get(column)
-    if isinstance(cell, str) and cell.startswith("["):
-        cell = json.loads(cell)
-    if isinstance(cell, Mapping):
-        cell = list(cell.values())
+    if isinstance(cell, str):
+        with suppress(json.JSONDecodeError):
+            cell = json.loads(cell)
     if cell is None:
-        cell = list(takewhile(lambda option: option not in (None, ""), (row.get(letter) for letter in LETTERS)))
-    return tuple(re.sub(r"^[A-P]\.\s*", "", str(option)) for option in cell)
+        cell = {letter: row.get(letter) for letter in LETTERS}
+    if isinstance(cell, Mapping):
+        cell = list(takewhile(lambda option: option not in (None, ""), map(cell.get, sorted(cell))))
+    if cell and (not isinstance(cell, list) or any(isinstance(option, list | Mapping) for option in cell)):
+        raise ValueError(f"its options {str(cell)[:40]!r} are no list of texts")
+    texts = [str(option) for option in cell]
+    bare = [re.fullmatch(rf"\(?{chr(65 + n)}[.):]\s*(.+)", text, flags=re.DOTALL) for n, text in enumerate(texts)]
+    return tuple(text if not all(bare) or match is None else match[1] for text, match in zip(texts, bare, strict=True))
 
 
 def image_of(cell: Any, root: Path) -> bytes | Path:
@@ -219,6 +224,10 @@ def answer_of(cell: Any) -> str:
     """The text of an answer, of verl's `reward_model`, or of the last turn of a conversation."""
     if isinstance(cell, Mapping):
         return str(cell.get("ground_truth") or "")
+    if isinstance(cell, list) and cell and not isinstance(cell[0], Mapping):
+        if len(cell) > 1:
+            raise ValueError("it has several answers")
+        [cell] = cell
     turns = turns_of(cell)
     if turns is not None:
         return turns[-1][1] if turns and turns[-1][0] == "assistant" else ""

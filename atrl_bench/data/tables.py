@@ -8,7 +8,7 @@ import hashlib
 import json
 import multiprocessing
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def _text_table(path: Path) -> Any:
 def _rows_of(path: Path) -> list[dict[str, Any]]:
     if path.suffix in (".tsv", ".csv"):
         return _delimited_rows(path)
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     rows: list[dict[str, Any]] = (
         [json.loads(line) for line in text.split("\n") if line.strip()] if path.suffix == ".jsonl" else json.loads(text)
     )
@@ -131,13 +131,20 @@ def _delimited_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _column(cells: list[Any]) -> Any:
-    """The cells as a column; where they are no values of one type as text, what is nested as JSON."""
+    """The cells as a column; of several types as text, what is nested as JSON, and beside a list as one of it alone."""
     import pyarrow
 
-    try:
+    with suppress(pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
         return pyarrow.array(cells)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):
-        return pyarrow.array([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells])
+    lists = [cell if cell is None or isinstance(cell, list) else [cell] for cell in cells]
+    of_plain = not any(isinstance(part, dict) for parts in lists for part in parts or ())
+    if of_plain and any(isinstance(cell, list) for cell in cells):
+        return pyarrow.array([parts and [_text(part) for part in parts] for parts in lists])
+    return pyarrow.array([_text(cell) for cell in cells])
+
+
+def _text(cell: Any) -> str | None:
+    return cell if cell is None or isinstance(cell, str) else json.dumps(cell)
 
 
 def _opened(path: Path) -> Any:

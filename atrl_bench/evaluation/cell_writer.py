@@ -36,8 +36,7 @@ class CellWriter:
         self.golds = {problem.problem_id: problem.gold for problem in self.problems}
         self.questions = {p.problem_id: str(p.meta.get("judge_question", p.question)) for p in self.problems}
         self.opinions = opinion_keys(self.golds, self.num_repeats) if self.judge else frozenset()
-        for row in self.malformed:
-            self.skip(row)
+        self.skip(*self.malformed)
 
     @property
     def total(self) -> int:
@@ -59,9 +58,10 @@ class CellWriter:
         self._grade(responses)
         self._report()
 
-    def skip(self, row: UnreadableRow) -> None:
-        self.store.add_skipped(self.key, row.problem_id, row.reason)
-        self.skipped.add(row.problem_id)
+    def skip(self, *rows: UnreadableRow) -> None:
+        for row in rows:
+            self.store.add_skipped(self.key, row.problem_id, row.reason)
+            self.skipped.add(row.problem_id)
         if len(self.skipped) > MAX_BAD_FRACTION * self.num_rows:
             raise InvalidFileError(
                 f"{len(self.skipped)} of {self.num_rows} rows cannot be read or shown.",

@@ -17,6 +17,8 @@ from atrl_bench.data.own import answer_of, gold_answer, image_of, options_of, qu
 from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
 from atrl_bench.evaluation.hooks import Row, choice_gold, hooks, prepare
+from atrl_bench.grading.answer_parser import parse
+from atrl_bench.grading.options import named_options
 from atrl_bench.models.prompt import Messages, system_turn
 from atrl_bench.models.templates import with_choices
 from atrl_bench.results.records import Gold
@@ -86,7 +88,7 @@ def gold_of(answer: Any, options: tuple[str, ...]) -> Gold:
     """What is right, and how it is meant; raises `ValueError` for an answer that is none, or none of the options."""
     if isinstance(answer, bool):
         return Gold(YES_OR_NO[answer][0], references=YES_OR_NO[answer])
-    if isinstance(answer, list) and answer and not isinstance(answer[0], Mapping):
+    if isinstance(answer, list) and len(answer) > 1 and not isinstance(answer[0], Mapping):
         return Gold(str(answer[0]), references=tuple(map(str, answer)))
     text = gold_answer(answer_of(answer))
     if not text:
@@ -94,6 +96,9 @@ def gold_of(answer: Any, options: tuple[str, ...]) -> Gold:
     if not options:
         return Gold(text)
     chosen = choice_gold(text, options)
+    if chosen.kind != "choice":  # "b", "B) blue"
+        letter, spelled_out = named_options(parse(text), [*map(parse, options)], len(options))
+        chosen = choice_gold(letter or "".join(spelled_out), options)
     if chosen.kind != "choice":
         raise ValueError(f"its answer {text[:40]!r} is neither a letter of its options nor one of them")
     return chosen

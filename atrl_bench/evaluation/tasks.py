@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FUNCTION = "!function "  # before the name of a Python function in a task file
 CONSTANTS = ("columns", "kept", "breakdown", "statistics", "headline", "variants")  # of `TaskCode`
 REQUIRED = ("process_docs", "problem_id", "group", "question", "gold", "images", "doc_to_text")  # of `TaskCode`
-OWN_VERSION = "own"  # of a table
+OWN_VERSION = "own2"  # of a table
 HOOKS = ("process_docs", "doc_to_text", "doc_to_messages")  # of `TaskCode`, those that the YAML file names
 LMMS_EVAL_PREFIX = "atrl_"  # of two tasks with one name lmms-eval takes its own, so ours have names it does not know
 

@@ -83,6 +83,8 @@ def test_a_column_that_the_first_row_leaves_empty_is_read_all_the_same(tmp_path,
 def test_answers_of_numbers_and_of_words_are_what_they_are(tmp_path):
     rows = [{"question": "2 + 2?", "answer": 4}, {"question": "Which?", "answer": "x + 1"}]
     assert [problem.answer for problem in problems(written(tmp_path / "mine.jsonl", rows))] == ["4", "x + 1"]
+    with pytest.raises(MissingDataError, match="it has several answers"):
+        problems(written(tmp_path / "mine.jsonl", [*rows, {"question": "Which?", "answer": ["4", "four"]}]))
 
 
 def test_conversations_of_trl_verl_and_llava_are_questions_with_their_answers(tmp_path):

@@ -1,8 +1,10 @@
 """A benchmark that is a table of the user's own: what is read of it, how it is graded, what names it."""
 
 import base64
+import codecs
 import json
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,12 +56,32 @@ def problems_of(name):
         ({"answer": "Yes"}, "The answer is yes.", "The answer is no."),
         ({"answer": True}, r"\boxed{yes}", r"\boxed{No}"),
         ({"answer": ["grey", "gray"]}, r"\boxed{gray}", r"\boxed{green}"),
+        ({"answer": "B) 4", "options": ["(A) 3", "(B) 4"]}, r"\boxed{4}", r"\boxed{3}"),
+        ({"answer": "E. coli", "options": ["C. elegans", "E. coli"]}, r"\boxed{B}", r"\boxed{A}"),
+        ({"answer": "B", "options": {"B": "blue", "A": "red"}}, r"\boxed{blue}", r"\boxed{red}"),
+        ({"answer": 10**20}, r"\boxed{10^{20}}", r"\boxed{10^{19}}"),
     ],
 )
 def test_an_answer_says_how_it_is_graded(row, right, wrong, mine) -> None:
     [problem], _, _ = problems_of(mine({"question": "What is it?", **row}))
     assert grade(right, problem.gold).state == "correct"
     assert grade(wrong, problem.gold).state == "wrong"
+
+
+def test_rows_of_one_file_may_write_answers_options_and_pictures_differently(mine) -> None:
+    rows = [
+        {"answer": ["grey", "gray"], "options": None, "image": "pictures/red.png"},
+        {"answer": "B", "options": {"A": "3", "B": "4"}, "image": ["pictures/red.png"] * 2},
+        {"answer": "4", "options": ["3", "4", "5"]},
+        {"answer": "4", "options": "A. 3, B. 4"},
+    ]
+    path = mine(*({"question": "2 + 2?"} | row for row in rows))
+    Path(path).write_bytes(codecs.BOM_UTF8 + Path(path).read_bytes())
+    problems, prompts, [row] = problems_of(path)
+    assert [grade(r"\boxed{gray}", problem.gold).state for problem in problems] == ["correct", "wrong", "wrong"]
+    assert [problem.gold.choices for problem in problems] == [(), ("3", "4"), ("3", "4", "5")]
+    assert [len(prompt.images) for prompt in prompts] == [1, 2, 0]
+    assert row.reason == "ValueError: its options 'A. 3, B. 4' are no list of texts"
 
 
 def test_pictures_stand_where_the_question_names_them_and_a_system_turn_stays(mine) -> None:
@@ -112,7 +134,7 @@ def test_columns_of_other_names_are_said_and_what_is_missing_is_named(mine) -> N
     [problem], _, _ = problems_of(with_columns(path, "question=asked,answer=right"))
     assert (problem.question, problem.gold.answer) == ("What is 2 + 2?", "4")
     spec = cell_spec("mini", with_columns(path, "question=asked,answer=right"), profile=SMOKE, data_dir=None)
-    assert (spec.task, spec.task_version) == ("mine.jsonl", "own.1?question=asked&answer=right")
+    assert (spec.task, spec.task_version) == ("mine.jsonl", "own2.1?question=asked&answer=right")
 
 
 def test_a_cell_is_named_by_the_files_contents_and_its_pictures_and_never_by_its_folder(mine, tmp_path) -> None:
