@@ -24,7 +24,6 @@ PROBE = Path(__file__).with_name("probe.py")
 def run_program(
     program: bytes,
     *,
-    arguments: Sequence[str] = (),
     files: Mapping[str, bytes] | None = None,
     outputs: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
@@ -35,7 +34,7 @@ def run_program(
     `files` are laid into that folder first. Raises when programs may not run here: no permission, or no isolation.
     """
     require_isolation()
-    return execute(program, arguments, files or {}, outputs, environment=environment or {}, limits=limits or Limits())
+    return execute(program, (), files or {}, outputs, environment=environment or {}, limits=limits or Limits())
 
 
 def require_isolation() -> None:

@@ -62,7 +62,7 @@ def math_verify(answer: str, gold: Gold) -> Scored:
     """R1-V's verdict on GeoQA: math-verify on the whole response and on the gold answer as it stands.
 
     It reproduces the 1,508 published verdicts. It reads `10√{2}` as 10 and may take a number from the reasoning for the
-    answer; where it and `equal` differ, `equal` is right (tests/evaluation/test_geoqa_verdicts.py has every row).
+    answer; where it and `equal` differ, `equal` is right (tests/grading/test_geoqa_verdicts.py has every row).
     """
     from math_verify import parse, verify
 
