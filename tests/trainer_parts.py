@@ -28,7 +28,7 @@ def parts_of_rollout(trainer, rows):
 def groups_of(trainer, rows):
     """Return the responses to each of these problems, not yet scored."""
     trainer.model.train()
-    return trainer.generate_own(list(rows), "0:0")
+    return trainer.generate(list(rows), "0:0")
 
 
 def prompts_of(trainer, rows):

@@ -104,7 +104,7 @@ def compared(loop: Loop, rows: Sequence[int]) -> tuple[list[Any], list[str]]:
 
     from atrl_bench.training.rollout import Rollout, SampledResponse
 
-    groups = loop.generate_own(rows, "mismatch")
+    groups = loop.generate(rows, "mismatch")
     size = loop.group_size
     responses = [SampledResponse(group, number) for number, group in enumerate(g for g in groups for _ in range(size))]
     rollout = Rollout.of(responses, torch.zeros(len(responses), device=loop.device), 1.0, loop.pad_id)

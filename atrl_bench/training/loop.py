@@ -202,12 +202,15 @@ class Loop(Trainer):
     def generate(self, rows: Sequence[int], key: str) -> list[Group]:
         """A group for each problem, each sampled and rewarded by one process; all of them do equally many.
 
-        Where the problems do not come out even some are answered twice, with the same random numbers.
+        Where the problems do not come out even some are answered twice, with the same random numbers. A problem that
+        comes twice in `rows` has others the second time.
         """
         process, count = self.processes.index, self.processes.count
         each = math.ceil(len(rows) / count)
         start = process * each
-        own = self.generate_own(list(islice(cycle(rows), each * count))[start : start + each], key)
+        keys = [f"{key}:{row}" + ":again" * rows[:place].count(row) for place, row in enumerate(rows)]
+        asked = list(islice(cycle(zip(rows, keys, strict=True)), each * count))[start : start + each]
+        own = self.generate_own([row for row, _ in asked], [key for _, key in asked])
         groups = own
         if count > 1:
             self.processes.meet(f"sampling for rollout {key.partition(':')[0]}", PATIENCE_IN_TRAINING)
@@ -217,12 +220,12 @@ class Loop(Trainer):
         self.note_all(length_metrics(groups, self.eos_ids))
         return groups[: len(rows)]
 
-    def generate_own(self, rows: Sequence[int], key: str) -> list[Group]:
+    def generate_own(self, rows: Sequence[int], keys: Sequence[str]) -> list[Group]:
         examples = [self.data.example(row, self.run_seed) for row in rows]
         messages_P = [messages_of(example) for example in examples]
         with whole(self.model) if self.vllm is None else nullcontext():
             with self.clock.phase("generation"):
-                prompts = self.read(messages_P, [f"{key}:{row}" for row in rows])
+                prompts = self.read(messages_P, keys)
                 sampled = self.sample(prompts, self.group_size, with_rows=self.keeps_rows)
             with self.clock.phase("reward"):
                 completions = self._completions(sampled.token_ids)

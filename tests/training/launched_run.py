@@ -146,7 +146,7 @@ if __name__ == "__main__":
         os.environ["ACCELERATE_USE_FSDP"] = "true"
         watch_passes(report)
         watch_gathered(report)
-    remembered(Loop, "generate_own", lambda self, given, _: report["rows"].append([given[1], *given[0]]))
+    remembered(Loop, "generate_own", lambda self, given, _: report["rows"].append([given[1][0], *given[0]]))
     fields = json.loads(recipe)
     stop_after = fields.pop("stop_after", None)
     watch_files(report, fields.pop("most_file_bytes", saving.MOST_FILE_BYTES))

@@ -263,6 +263,13 @@ def test_dynamic_sampling_leaves_only_groups_with_both_kinds_of_answer(make_trai
     assert noted(trainer, "dynamic_sampling/num_unfilled") == [0.0]
 
 
+def test_a_problem_that_comes_twice_in_a_rollout_is_answered_anew(make_trainer):
+    trainer = make_trainer("grpo")
+    once, again = trainer.generate([3, 3], "0:0")
+    assert once.response_ids != again.response_ids
+    assert once.response_ids == trainer.generate([3], "0:0")[0].response_ids
+
+
 def test_problems_that_do_not_come_out_even_are_answered_twice_and_counted_once():
     generated = {}
 
@@ -279,7 +286,7 @@ def test_problems_that_do_not_come_out_even_are_answered_twice_and_counted_once(
             ]
 
         trainer = SimpleNamespace(
-            generate_own=lambda rows, key: generated.setdefault(index, rows) and groups_of(rows),
+            generate_own=lambda rows, _: generated.setdefault(index, rows) and groups_of(rows),
             processes=SimpleNamespace(index=index, count=2, meet=lambda *_: None, gather=gather),
             note_all=lambda _: None,
             eos_ids=[],
