@@ -43,8 +43,7 @@ class Rewards:
         columns["prompts"] = [messages for messages in messages_P for _ in range(size)]
         given: dict[str, Any] = {"completions": completions, "completion_ids": token_ids, "log_metric": log_metric}
         rewards = [function(**columns, **given) for function in self.functions]
-        known = [[math.nan if value is None else value for value in of_function] for of_function in rewards]
-        return torch.tensor(known, dtype=torch.float32).T.contiguous()
+        return torch.tensor(rewards, dtype=torch.float32).T.contiguous()
 
     def add_those_of_groups(self, groups: Sequence[Group], tools: RolloutTools) -> None:
         """Write in what a `GroupReward` says, which is known when all of these groups are."""

@@ -5,13 +5,14 @@ Beside the shipped ones: code of the user's own (own_code.py). A plus adds sever
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.training import own_code
 from atrl_bench.training.own_code import names
-from atrl_bench.training.rewards import Reward
+from atrl_bench.training.rewards import GroupReward, Reward
 from atrl_bench.training.rewards.accuracy import AccuracyReward
 
 if TYPE_CHECKING:
@@ -47,20 +48,26 @@ def answer_reward(rewards: str) -> AnswerReward:
 def find_reward(name: str) -> AnswerReward:
     """A shipped reward, another package's or the user's own; nothing of the latter is run before it is made."""
     own_code.require("rewards", name, ANSWER_REWARDS)
-    own = AnswerReward(lambda _: Checked(name), 0.0, f"by {own_code.short(name)}, from 0 to 1")
+    own = AnswerReward(lambda _: _own(name), 0.0, f"by {own_code.short(name)}, from 0 to 1")
     return ANSWER_REWARDS.get(name, own)
+
+
+def _own(name: str) -> Reward:
+    made = own_code.make("rewards", name, {})
+    return made if isinstance(made, GroupReward) else Checked(name, made)
 
 
 class Checked:
     """A user's own reward, whose mistakes are told with its name."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.__name__ = name.rpartition(":")[2]
-        self._name, self._function = name, own_code.make("rewards", name, {})
+        self._name, self._function = name, function
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float]:
         with own_code.telling("rewards", self._name):
-            rewards = list(self._function(completions=completions, **columns))
+            found = self._function(completions=completions, **columns)
+            rewards = [math.nan if reward is None else float(reward) for reward in found]
             if len(rewards) != len(completions):
                 raise ValueError(f"It returned {len(rewards)} rewards for {len(completions)} responses.")
         return rewards

@@ -12,6 +12,9 @@ from atrl_bench.training.rewards.registry import find_reward
 from atrl_bench.training.run_spec import run_spec
 
 CODE = """
+import torch
+from atrl_bench.training.rewards import GroupReward
+
 def brief(completions, level, **_):
     return [1.0 if len(one[0]["content"]) < 10 * of else 0.0 for one, of in zip(completions, level)]
 
@@ -23,6 +26,17 @@ def too_few(completions, **_):
 
 def broken(completions, **_):
     return [completion["content"] for completion in completions]
+
+def words(completions, **_):
+    return ["good"] * len(completions)
+
+def pairs(completions, **_):
+    return [[1.0, 2.0]] * len(completions)
+
+class Shortest(GroupReward):
+    def of_groups(self, groups, tools):
+        lengths = [torch.tensor([float(len(ids)) for ids in group.response_ids]) for group in groups]
+        return [(lengths_G == lengths_G.min()).float() for lengths_G in lengths]
 """
 
 
@@ -58,6 +72,13 @@ def test_a_training_is_paid_by_it_beside_the_accuracy(open_trainer, code, questi
     for line in lines:
         assert line["reward"] == pytest.approx(line["rewards/accuracy/mean"] + line["rewards/brief/mean"])
     assert lines[0]["credit/num_empty_visual"] == 16, "rows of text train, and have no visual credit"
+
+
+def test_one_that_compares_the_responses_to_a_problem_is_asked_when_all_are_there(open_trainer, code, questions):
+    trainer = open_trainer(load_recipe("grpo", data=questions, rewards=f"{code}:Shortest"), None)
+    for group in trainer.generate([0, 1], "0:0"):
+        lengths = [len(ids) for ids in group.response_ids]
+        assert group.accuracies.tolist() == [float(length == min(lengths)) for length in lengths]
 
 
 def test_a_response_that_it_has_nothing_to_say_of_has_no_reward_and_no_advantage(open_trainer, code, questions):
@@ -103,7 +124,13 @@ def test_beside_rewards_for_steps_each_of_ones_own_counts_one(code):
 
 
 @pytest.mark.parametrize(
-    ("function", "why"), [("too_few", "1 rewards for 2 responses"), ("broken", "list indices must be integers")]
+    ("function", "why"),
+    [
+        ("too_few", "1 rewards for 2 responses"),
+        ("broken", "list indices must be integers"),
+        ("words", "could not convert string to float: 'good'"),
+        ("pairs", "not 'list'"),
+    ],
 )
 def test_a_mistake_in_it_is_told_with_its_name(code, function, why):
     reward = find_reward(f"{code}:{function}").make(None)
