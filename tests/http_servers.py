@@ -52,22 +52,15 @@ class ChatServer(QuickServer):
         self.replies, self.answer = list(replies), answer
         self.requests: list[Body] = []
         self.waits: list[float] = []
-        self.num_open = self.most_open = 0
-        self._counting = threading.Lock()
+        self._taking = threading.Lock()
         self.expect_request("/v1/chat/completions", method="POST").respond_with_handler(self._complete)
 
     def _complete(self, request: Request) -> Response:
         body = request.get_json()
-        with self._counting:
+        with self._taking:
             self.requests.append(body)
-            self.num_open += 1
-            self.most_open = max(self.most_open, self.num_open)
             reply = self.replies.pop(0) if len(self.replies) > 1 else next(iter(self.replies), "")
-        try:
-            reply = self.answer(body) if self.answer else reply
-        finally:
-            with self._counting:  # before the client can know: it may ask again at once
-                self.num_open -= 1
+        reply = self.answer(body) if self.answer else reply
         if callable(reply):
             return hung_up(request, reply)
         if isinstance(reply, str):

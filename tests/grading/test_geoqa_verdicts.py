@@ -120,14 +120,6 @@ def test_no_answer_timed_out_and_few_responses_have_no_answer(verdicts):
     assert states["unparseable"] <= 45  # loops that the token limit cut off, most inside their thought
 
 
-def test_math_verify_on_the_whole_response_gives_the_published_verdict_of_every_listed_row(rows):
-    from math_verify import parse, verify
-
-    for key in DISAGREEMENTS:
-        row = rows[key]
-        assert verify(parse(row["answer"]), parse(row["response"])) == row["is_correct"], key
-
-
 def test_the_gold_answers_of_the_listed_causes_were_read_as_stated(rows):
     from math_verify import parse
 
