@@ -38,7 +38,9 @@ def bootstrap(parts: Sequence[tuple[Weighted, Sequence[str]]], num_resamples: in
         return sum(values) / len(values) if values else math.nan
 
     centre = mean(np.ones(num_groups))
-    if num_groups < 2:
+    sizes_KG = np.array([np.bincount(of_part, minlength=num_groups) for of_part in codes])
+    num_K1 = sizes_KG.sum(1, keepdims=True)
+    if num_groups < 2 or (sizes_KG.max(axis=1) == num_K1[:, 0]).all():  # each part is one group
         return Estimate(centre, math.nan, math.nan, num_problems, num_groups)
     random = np.random.default_rng(SEED)
     draws = (random.integers(num_groups, size=num_groups) for _ in range(num_resamples))
@@ -49,10 +51,6 @@ def bootstrap(parts: Sequence[tuple[Weighted, Sequence[str]]], num_resamples: in
         return Estimate(centre, math.nan, math.nan, num_problems, num_groups)
     # Equal replicates differ by rounding in the last digit, which a test would take for a spread.
     spread = float(replicates.std(ddof=1)) if np.ptp(replicates) > 1e-12 else 0.0
-    sizes_KG = np.array([np.bincount(of_part, minlength=num_groups) for of_part in codes])
-    num_K1 = sizes_KG.sum(1, keepdims=True)
-    if (sizes_KG.max(axis=1) == num_K1[:, 0]).all():  # each part is one group
-        return Estimate(centre, math.nan, math.nan, num_problems, num_groups)
     seen, degrees = satterthwaite(np.broadcast_to(1 / (len(parts) * num_K1), sizes_KG.shape), sizes_KG)
     true = float((1 / num_K1).sum()) / len(parts) ** 2
     return Estimate(centre, spread * math.sqrt(true / seen), degrees, num_problems, num_groups)
