@@ -1,5 +1,6 @@
 """Answers in a store, without a model that gives them; and what others do to its file."""
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.results.packing import unpacked
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.store import Store
 
@@ -45,6 +47,23 @@ def changed_on_disk(store: Store, statement: str) -> list[tuple[Any, ...]]:
     """Execute a statement past the store, as another program would; return its rows."""
     with closing(sqlite3.connect(store.path, isolation_level=None)) as connection:
         return connection.execute(statement).fetchall()
+
+
+def records(path: Path) -> dict[str, list[str]]:
+    """Return what a store holds, but for times, checksums, which cover them, and how often a judge had to be asked."""
+    columns = {
+        "cells": "key, spec, state, reason, expected",
+        "responses": "cell, problem_id, repeat, prompt_hash, text, num_tokens, truncated",
+        "grades": "cell, problem_id, repeat, extracted, state, grader, why, score, details",
+        "runs": "key, spec, state, reason, checkpoint, digest",
+    }
+    with closing(sqlite3.connect(path)) as store:
+        store.create_function("unpacked", 2, unpacked)
+        return {
+            f"{table} {row[:3]}": [re.sub(r'"calls":\d+', "", str(value)) for value in row]
+            for table, names in columns.items()
+            for row in store.execute(f"SELECT {names} FROM {table}")
+        }
 
 
 SPEC = {"kind": "evaluation", "task": "geoqa_test", "run_seed": 0}

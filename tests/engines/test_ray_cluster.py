@@ -16,11 +16,11 @@ from subprocess import PIPE, STDOUT
 
 import psutil
 import pytest
+from stored import records
 from worker_functions import call, die, die_once, name_nothing, write
 
 from atrl_bench.engines.local import DeadWorkerError
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.results.packing import unpacked
 
 pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parents[1]
@@ -221,20 +221,3 @@ def contents(folder: Path) -> dict[str, object]:
     }
     pages["reports/index.html"] = re.sub(rb"<td>[\d minsh]*</td>", b"", pages["reports/index.html"])
     return pages | records(folder / "store.sqlite")
-
-
-def records(path: Path) -> dict[str, object]:
-    """Return what a store holds, but for times and the checksums that cover them."""
-    columns = {
-        "cells": "key, spec, state, reason, expected",
-        "responses": "cell, problem_id, repeat, prompt_hash, text, num_tokens, truncated",
-        "grades": "*",
-        "runs": "key, spec, state, reason, checkpoint, digest",
-    }
-    with contextlib.closing(sqlite3.connect(path)) as store:
-        store.create_function("unpacked", 2, unpacked)
-        return {
-            f"{table} {row[:3]}": row
-            for table, names in columns.items()
-            for row in store.execute(f"SELECT {names} FROM {table}")
-        }

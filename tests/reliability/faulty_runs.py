@@ -23,6 +23,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from stored import records
+
 from atrl_bench.results.packing import unpacked
 
 SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
@@ -81,22 +84,6 @@ class Folder:
             subprocess.run(["umount", "-l", self.path], check=True)
         else:
             shutil.rmtree(self.path)
-
-
-def records(path: Path) -> dict[str, object]:
-    """Return what a store holds, but for times, checksums, which cover them, and how often a judge had to be asked."""
-    found = {}
-    with contextlib.closing(sqlite3.connect(path)) as store:
-        store.create_function("unpacked", 2, unpacked)
-        for table, columns in {
-            "cells": "key, spec, state, reason, expected",
-            "responses": "cell, problem_id, repeat, prompt_hash, text, num_tokens, truncated",
-            "grades": "cell, problem_id, repeat, extracted, state, grader, why, score, details",
-            "runs": "key, spec, state, reason, checkpoint, digest",
-        }.items():
-            for row in store.execute(f"SELECT {columns} FROM {table}"):
-                found[f"{table} {row[:3]}"] = [re.sub(r'"calls":\d+', "", str(value)) for value in row]
-    return found
 
 
 def endure(kind: str, seconds: float) -> None:
