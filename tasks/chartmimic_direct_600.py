@@ -13,17 +13,15 @@ answer in, so the prompt is the question alone, and the words of the direct ques
 
 In a customized row the picture is the *direct* chart of that name, and the program draws another. The charts are on
 the hub as archives, sizes and instructions in the benchmark's repository (`dimentions_info.jsonl`, `..._edit.jsonl`):
-`atrl-bench fetch chartmimic_direct_600`, or with the files at hand `python chartmimic_direct_600.py
-dataset-iclr.tar.gz dimentions_info.jsonl dimentions_info_edit.jsonl FOLDER`, writes `direct_600.parquet` and
-`customized_600.parquet`. No file of an archive is written anywhere on the way.
+`atrl-bench fetch chartmimic_direct_600`, or with the files at hand, `dataset-iclr.tar.gz` unpacked into CHARTS, `python
+chartmimic_direct_600.py CHARTS dimentions_info.jsonl dimentions_info_edit.jsonl FOLDER`, writes `direct_600.parquet`
+and `customized_600.parquet`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,51 +69,25 @@ def doc_to_text(row: Row, settings: Mapping[str, Any] | None = None) -> str:
 _, doc_to_visual, doc_to_target, process_results = hooks(problem_id, group, question, gold, images)
 
 
-# The archive ------------------------------------------------------------------------------------------------------
-
-MAX_FILE_BYTES = 8 << 20
-MAX_ARCHIVE_BYTES = 4 << 30  # unpacked: the published one has less than a tenth
-MAX_FILES = 100_000
-_WANTED = re.compile(r"(?:[\w.-]+/)*(direct_600|customized_600)/(\w+)\.(py|png)")
+# Its files --------------------------------------------------------------------------------------------------------
 
 
-def read_archive(archive: Path) -> dict[str, dict[str, dict[str, bytes]]]:
-    """Return the wanted files of a tar archive as `files[folder][name][ending]`; it is read, never unpacked.
-
-    Links, devices and names outside its folders are passed over; a file or an archive that is too large is an error.
-    """
-    files: dict[str, dict[str, dict[str, bytes]]] = {"direct_600": {}, "customized_600": {}}
-    with tarfile.open(archive, "r|*") as members:
-        for count, member in enumerate(members):
-            if count >= MAX_FILES or member.offset_data + member.size > MAX_ARCHIVE_BYTES:
-                raise InvalidFileError(f"{archive} holds more than ChartMimic's archive can.")
-            wanted = _WANTED.fullmatch(member.name.removeprefix("./"))
-            if not wanted or not member.isreg():
-                continue
-            if member.size > MAX_FILE_BYTES:
-                raise InvalidFileError(f"{member.name} in {archive} has {member.size} bytes.")
-            content = members.extractfile(member)
-            assert content is not None
-            files[wanted[1]].setdefault(wanted[2], {})[wanted[3]] = content.read()
-    return files
-
-
-def convert(archive: Path, sizes: Path, instructions: Path, out: Path) -> None:
-    """Write the archive's charts with their sizes and instructions as one Parquet file for each question."""
+def convert(charts: Path, sizes: Path, instructions: Path, out: Path) -> None:
+    """Write the unpacked charts with their sizes and instructions as one Parquet file for each question."""
     from datasets import Dataset, Features, Value
     from datasets import Image as ImageFeature
 
     strings = dict.fromkeys(("id", "chart_type", "instruction", "code"), Value("string"))
     numbers = dict.fromkeys(("width", "height"), Value("float64"))
     features = Features({**strings, **numbers, "figure": ImageFeature()})
-    files = read_archive(archive)
+    pictures = {path.stem: path for path in charts.rglob("direct_600/[!.]*.png")}
     for folder, table in (("direct_600", sizes), ("customized_600", instructions)):
         lines = map(json.loads, filter(str.strip, table.read_text(encoding="utf-8").splitlines()))
         described = {line["idx"]: line for line in lines}
         rows = []
-        for name, content in sorted(files[folder].items()):
-            figure = files["direct_600"].get(name, {}).get("png")
-            if "py" not in content or figure is None or name not in described:
+        programs = {path.stem: path for path in charts.rglob(f"{folder}/[!.]*.py")}
+        for name in sorted({*programs, *(path.stem for path in charts.rglob(f"{folder}/[!.]*.png"))}):
+            if name not in programs or name not in pictures or name not in described:
                 raise InvalidFileError(
                     f"The chart {name} of {folder} is incomplete.",
                     why=f"It needs {name}.py, the picture direct_600/{name}.png and a line in {table}.",
@@ -127,8 +99,8 @@ def convert(archive: Path, sizes: Path, instructions: Path, out: Path) -> None:
                     "instruction": described[name]["instruction"] if folder == "customized_600" else "",
                     "width": described[name]["width"],
                     "height": described[name]["height"],
-                    "figure": {"bytes": figure, "path": f"{name}.png"},
-                    "code": content["py"].decode("utf-8"),
+                    "figure": {"bytes": pictures[name].read_bytes(), "path": f"{name}.png"},
+                    "code": programs[name].read_bytes().decode("utf-8"),
                 }
             )
         out.mkdir(parents=True, exist_ok=True)
