@@ -13,6 +13,7 @@ from atrl_bench.errors import InvalidFileError
 
 MAX_BASES = 8  # a chain of files that start from one another and is longer is a circle
 MAX_NAME = 250  # characters of a path; what is longer is a text
+OF_TEXTS = (".txt", ".md", ".jinja", ".j2")  # a name that ends so is no text, also where the file is not there
 MAX_CHARS = 10_000  # libyaml's half of the reader recurses in C: a file of nothing but brackets would end the process
 
 
@@ -61,10 +62,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def text_of(value: str) -> str:
     """What a setting says: the contents of the file that it names, else itself."""
     path = Path(value)
-    if len(value) > MAX_NAME or not path.is_file():
+    if len(value) > MAX_NAME or not (path.is_file() or (path.suffix in OF_TEXTS and " " not in path.name)):
         return value
     try:
-        return path.read_text(encoding="utf-8").rstrip("\n")
+        return path.read_text(encoding="utf-8-sig").rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidFileError(f"{path} cannot be read.", why=str(error), next_step=f"edit {path}") from None
 

@@ -149,7 +149,7 @@ def _tables(path: Path, name: str) -> list[Path]:
         raise MissingDataError(
             f"There is no data set {name}.",
             why=f"{path} is not on this machine.",
-            next_step="name a file, a folder, or a dataset of the hub: --data OWNER/NAME",
+            next_step="name a file, a folder, or a dataset of the hub: OWNER/NAME",
         )
     names = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
     return [path / name for name in _train_tables(str(path), names)]

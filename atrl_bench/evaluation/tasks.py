@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
@@ -240,7 +241,15 @@ def expand(names: Sequence[str], *, are_stored: bool = False) -> list[Task]:
     for name in names:
         if name not in all_names and not is_table(name):
             raise UnknownNameError("task", name, all_names, next_step="atrl-bench list tasks")
-    return [find_task(name) for name in dict.fromkeys(part for name in names for part in suites.get(name, (name,)))]
+    tasks = [find_task(name) for name in dict.fromkeys(part for name in names for part in suites.get(name, (name,)))]
+    for name, count in Counter(task.stored_name for task in tasks).most_common(1):
+        if count > 1:
+            raise InvalidFileError(
+                f"{count} benchmarks are called {name}.",
+                why="A table's scores are stored and shown under its file's name.",
+                next_step="give each file a name of its own",
+            )
+    return tasks
 
 
 def is_table(name: str) -> bool:

@@ -95,7 +95,7 @@ def _short(text: str | None, width: int) -> str:
 
 
 def _lines(path: Path, metric: str | None) -> Iterator[tuple[int, str, Gold]]:
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 yield number, *_parsed(path, number, line, metric)

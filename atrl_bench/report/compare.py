@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from shlex import quote
 
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.cell_spec import is_asked_so
@@ -18,8 +19,9 @@ from atrl_bench.evaluation.tasks import Task, expand, find_task, list_suites, sc
 from atrl_bench.experiments.definition import MAIN_TABLE, TableDefinition, list_tables, load_table
 from atrl_bench.experiments.progress import short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model, table_of
-from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.run_dir import RunDir, read_settings
 from atrl_bench.models.local import model_ref
+from atrl_bench.models.served import ServedModel
 from atrl_bench.printable import flat
 from atrl_bench.report.build import build_table, made_with
 from atrl_bench.report.cells import tasks_of
@@ -185,7 +187,9 @@ def _find_pair(store: Store, a: str, b: str, info: Task, image: str | None, run_
                 why="Its model is there, its answers are not.",
                 next_step=f"atrl-bench status {run_dir.options}, or choose another --task",
             )
-        command = f"atrl-bench evaluate {first} --tasks {task}" + (f" --image {image}" if image else "")
+        served = " --base-url URL" if store.cells(model_digest=ServedModel(first).digest) else ""
+        table = quote(read_settings(run_dir.root).tables.get(task, task))
+        command = f"atrl-bench evaluate {first}{served} --tasks {table}" + (f" --image {image}" if image else "")
         if _tables_with(first):  # it is no model, and no command evaluates it
             command = f"atrl-bench compare {_row_name(a)} {_row_name(b)}"
         raise MissingDataError(

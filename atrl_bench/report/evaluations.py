@@ -88,7 +88,8 @@ def _definition(cells: Sequence[Cell], store: Store) -> tuple[TableDefinition, d
     rows: dict[str, dict[str, Any]] = {}
     columns: dict[str, dict[str, Any]] = {}
     keys: dict[tuple[str, str], list[str]] = {}
-    for cell in cells:
+    newest = {cell.spec["task"]: cell.spec["data_digest"] for cell in cells}  # of tables of one name, too
+    for cell in (cell for cell in cells if cell.spec["data_digest"] == newest[cell.spec["task"]]):
         spec, words = cell.spec, protocol(cell.spec)
         group, task, repeats = spec_key({"protocol": words}), find_task(spec["task"]), spec["decoding"]["repeats"]
         row = file_name(f"{spec['model_name'].replace('/', '_')}.{spec_key({'of': spec['model_digest'], 'in': group})}")

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 COLUMNS = (
     *("table", "row", "label", "recipe", "credit", "seed"),
     *("model", "profile", "temperature", "top_p", "top_k", "max_tokens", "repeats"),
-    *("template", "system", "image", "task", "metric", "value", "standard_error"),
+    *("template", "system", "image", "limit", "frames", "run_seed", "judge", "grader"),
+    *("task", "metric", "value", "standard_error"),
     *("mean_tokens", "mean_thought_tokens"),
 )
+COUNTS = ("seed", "top_k", "limit", "frames")  # where they are not missing
 
 
 def frame(run_dir: RunDir | Path | str) -> DataFrame:
@@ -57,7 +59,7 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
             if cell.key not in placed:
                 _, metric = headline_metric(cell)
                 lines.append({"label": cell.spec["model_name"]} | _measured(store, cell, metric))
-    return pd.DataFrame(lines, columns=list(COLUMNS)).astype({"seed": "Int64", "top_k": "Int64"})
+    return pd.DataFrame(lines, columns=list(COLUMNS)).astype(dict.fromkeys(COUNTS, "Int64"))
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,10 @@ def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
         "template": prompt.get("template"),
         "system": prompt.get("system"),
         "image": cell.spec.get("image"),
+        "limit": cell.spec["limit"],
+        "frames": decoding.get("num_frames"),
+        "run_seed": cell.spec["run_seed"],
+        "judge": (cell.spec.get("judge") or {}).get("model"),
         "grader": cell.spec.get("grader"),
         "task": task,
         "metric": metric,

@@ -37,11 +37,17 @@ def test_think_then_box_is_the_prompt_that_vppo_prints() -> None:
 
 def test_a_template_is_a_text_a_file_or_jinja_and_the_question_stands_in_it_as_it_is(tmp_path) -> None:
     easy_r1 = tmp_path / "math.jinja"
-    easy_r1.write_text("{{ content | trim }} Look at the {{ medium }}.\n")
+    easy_r1.write_text("{{ content | trim }} Look at the {{ medium }}.\n", encoding="utf-8-sig")
     question = "What is {x} in \\frac{1}{2}?"
     assert render(question, template_text("Q: {question} \\boxed{}")) == f"Q: {question} \\boxed{{}}"
     assert render(question, template_text(str(easy_r1)), "video") == f"{question} Look at the video."
     assert "shown in the image" in render(" ", template_text("{question}"))
+
+
+def test_a_system_prompt_whose_file_is_not_there_is_not_sent_as_its_name() -> None:
+    assert SMOKE.answering(system="Be brief.").evaluation.system == "Be brief."
+    with pytest.raises(InvalidFileError, match=r"prompts/brief.txt cannot be read.*\n.*No such file"):
+        SMOKE.answering(system="prompts/brief.txt")
 
 
 def test_a_template_that_shows_no_question_or_does_anything_else_is_refused() -> None:

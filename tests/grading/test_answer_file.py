@@ -1,5 +1,6 @@
 """`atrl-bench grade`: every line gets a verdict and a reason, a bad line is named."""
 
+import codecs
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -26,6 +27,7 @@ def test_each_line_gets_a_state_and_a_reason(tmp_path):
         {"response": r"\boxed{2.02}", "gold": 2, "tolerance": 0.05},
         {"response": "", "gold": "5", "note": "other fields are left alone"},
     )
+    file.write_bytes(codecs.BOM_UTF8 + file.read_bytes())
     graded = grade_file(file)
     assert [(line.line, line.state, line.extracted) for line in graded.answers] == [
         (1, "correct", "5 cm"),

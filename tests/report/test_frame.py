@@ -89,10 +89,11 @@ def test_an_unfinished_evaluation_has_no_line(run_dir):
 def test_a_model_that_was_only_evaluated_has_its_lines_too(tmp_path, mini_world):
     with Store.open(tmp_path / "store.sqlite") as store:
         spec = cell_spec("mini", "geoqa_test", profile=SMOKE, data_dir=mini_world).as_dict()
-        fill_cell(store, spec | {"model_name": "my-vlm", "profile": "warm"}, "+--+")
+        asked = {"model_name": "my-vlm", "profile": "warm", "limit": 4, "grader": "mathruler 0.1.0"}
+        fill_cell(store, spec | asked, "+--+")
     scores = atrl_bench.frame(tmp_path)
-    assert scores[["label", "model", "profile", "task", "value"]].values.tolist() == [
-        ["my-vlm", "my-vlm", "warm", "geoqa_test", 50.0]
+    assert scores[["label", "model", "profile", "limit", "grader", "task", "value"]].values.tolist() == [
+        ["my-vlm", "my-vlm", "warm", 4, "mathruler 0.1.0", "geoqa_test", 50.0]
     ]
     assert scores.table.isna().all()
 
