@@ -47,22 +47,20 @@ images = picture("figure")
 
 
 def question(row: Row) -> str:
-    """Return the instruction with the form of the answer."""
     return f"{row['instruction'] or DIRECT}\n{FORM.format(width=row['width'], height=row['height'])}"
 
 
 def gold(row: Row) -> Gold:
-    """Return the program whose chart is the right one."""
     return Gold(row["code"], kind="text", metric="chart")
 
 
 def gold_response(row: Row) -> str:
-    """Return the row's program as a model would have to give it."""
+    """The row's program as a model would have to give it."""
     return f"Here is the program.\n```python\n{row['code']}\n```"
 
 
 def doc_to_text(row: Row, settings: Mapping[str, Any] | None = None) -> str:
-    """Return the question alone: the usual frames ask for a boxed answer."""
+    """The question alone: the usual frames ask for a boxed answer."""
     return question(row)
 
 

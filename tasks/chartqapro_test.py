@@ -40,7 +40,7 @@ OTHER_HINT = (
 
 
 def process_docs(split: Dataset) -> Dataset:
-    """Return the rows with `image` as an image and with the name of the chart, which several rows share."""
+    """The rows with `image` as an image and with the name of the chart, which several rows share."""
     from datasets import Image as ImageFeature
 
     rows = prepare(split.cast_column("image", ImageFeature()))
@@ -53,7 +53,6 @@ images = picture("image")
 
 
 def question(row: Row) -> str:
-    """Return the paragraph about the chart, what to answer with, earlier turns with their answers, and the question."""
     earlier = [
         f"Question: {turn.strip()}\nAnswer: {answer.strip()}"
         for turn, answer in zip(row["Question"][:-1], row["Answer"][:-1], strict=False)
@@ -64,7 +63,6 @@ def question(row: Row) -> str:
 
 
 def gold(row: Row) -> Gold:
-    """Return the last answer, whether it has to be exact, and which of its elements are years."""
     answer = row["Answer"][-1].strip().rstrip(".")
     flags = [flag == "YES" for flag in row["Year"] or ()]
     years = flags[-1:] if row["Question Type"] == "Conversational" else flags

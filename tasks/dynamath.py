@@ -24,7 +24,7 @@ process_docs = prepare
 
 
 def problem_id(row: Row) -> str:
-    """Return the question's id with the row's number, which tells its variants apart."""
+    """The question's id with the row's number, which tells its variants apart."""
     return f"{row['id']}/{row['row_number']}"
 
 
@@ -34,7 +34,6 @@ images = picture("decoded_image")
 
 
 def gold(row: Row) -> Gold:
-    """Return a letter, a number with its tolerance, or a text."""
     answer = row["ground_truth"]
     if row["answer_type"] == "multiple choice":
         return choice_gold(answer, ())

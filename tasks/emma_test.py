@@ -46,14 +46,13 @@ group = problem_id
 
 
 def question(row: Row) -> str:
-    """Return context, question and options; `<image_1>` stands where an image belongs."""
+    """Context, question and options; `<image_1>` stands where an image belongs."""
     text = "\n".join(part for part in (row["context"], row["question"]) if part)
     options = _options(row)
     return with_choices(text, options) if options else text
 
 
 def gold(row: Row) -> Gold:
-    """Return the letter with its options, or the answers that an open-ended question accepts."""
     if row["type"].lower() != "multiple choice":
         return open_gold(row["answer"])
     letter = row["answer"].strip()
@@ -61,7 +60,7 @@ def gold(row: Row) -> Gold:
 
 
 def images(row: Row) -> list[Image]:
-    """Return all images, for a model class that puts them before the text."""
+    """All images, for a model class that puts them before the text."""
     return list(numbered_images(row).values())
 
 

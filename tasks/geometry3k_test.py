@@ -24,17 +24,15 @@ group = problem_id
 
 
 def question(row: Row) -> str:
-    """Return the question without the mark of its image, which comes first."""
+    """The question without the mark of its image, which comes first."""
     return row["problem"].replace("<image>", "").strip()
 
 
 def gold(row: Row) -> Gold:
-    """Return the value."""
     return Gold(repair_latex(row["answer"]))
 
 
 def images(row: Row) -> list[Image]:
-    """Return the images, of which most rows have one."""
     return [open_image(image) for image in row["images"]]
 
 

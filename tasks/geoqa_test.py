@@ -29,7 +29,7 @@ images = picture("image")
 
 
 def gold(row: Row) -> Gold:
-    """Return the published answer; its unit is the grader's to ignore."""
+    """The published answer; its unit is the grader's to ignore."""
     return Gold(repair_latex(row["ground_truth"]))
 
 

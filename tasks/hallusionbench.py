@@ -25,22 +25,19 @@ process_docs = prepare
 
 
 def problem_id(row: Row) -> str:
-    """Return set, figure and question."""
     return f"{group(row)}/{row['figure_id']}/{row['question_id']}"
 
 
 def group(row: Row) -> str:
-    """Return the set: its figures are copies of one another."""
+    """The set: its figures are copies of one another."""
     return "/".join(str(row[name]) for name in OF_SET)
 
 
 def question(row: Row) -> str:
-    """Return the question, and how it is to be answered."""
     return f"{row['question']} {HINT}"
 
 
 def gold(row: Row) -> Gold:
-    """Return yes or no."""
     return Gold("Yes" if str(row["gt_answer"]) == "1" else "No")
 
 

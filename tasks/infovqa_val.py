@@ -23,7 +23,7 @@ HINT = "Answer with a single word or phrase."
 
 
 def process_docs(split: Dataset) -> Dataset:
-    """Return the rows with the name of the infographic, which several rows share."""
+    """The rows with the name of the infographic, which several rows share."""
     rows = prepare(split)
     return rows.add_column("infographic", image_names(rows, "image"))
 
@@ -34,12 +34,10 @@ images = picture("image")
 
 
 def question(row: Row) -> str:
-    """Return how long an answer is, and the question."""
     return f"{HINT}\n{row['question'].strip()}"
 
 
 def gold(row: Row) -> Gold:
-    """Return the accepted answers."""
     return Gold(row["answers"][0], metric="anls", references=tuple(row["answers"]))
 
 

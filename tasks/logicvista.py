@@ -20,7 +20,7 @@ images = picture("image")
 
 
 def gold(row: Row) -> Gold:
-    """Return the letter, or all letters, whose order is irrelevant."""
+    """The letter, or all letters, whose order is irrelevant."""
     letters = [letter for letter in row["answer"].replace(",", " ").upper().split() if letter]
     return choice_gold(letters[0], ()) if len(letters) == 1 else Gold(", ".join(sorted(letters)))
 

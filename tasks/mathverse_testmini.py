@@ -33,7 +33,6 @@ process_docs = prepare
 
 
 def problem_id(row: Row) -> str:
-    """Return problem and version, which together name a row."""
     return f"{row['problem_index']}/{row['problem_version']}"
 
 
@@ -41,19 +40,18 @@ group = column("problem_index")  # the problem that the five versions share
 
 
 def question(row: Row) -> str:
-    """Return the version's own text, nothing for Vision Only; options it contains are lettered like everywhere."""
+    """The version's own text, nothing for Vision Only; options it contains are lettered like everywhere."""
     stem, options = _stem_and_options(row["question"])
     return with_choices(stem, options) if options else stem
 
 
 def judge_question(row: Row) -> str:
-    """Return the whole question in words, which of Vision Only the question column has none."""
+    """The whole question in words, which of Vision Only the question column has none."""
     stem, options = _stem_and_options(row.get("question_for_eval") or row["question"])
     return with_choices(stem, options) if options else stem
 
 
 def gold(row: Row) -> Gold:
-    """Return the answer, as a letter with its options where the row is multiple choice."""
     answer = repair_latex(row["answer"])
     if row["question_type"] != "multi-choice":
         return Gold(answer)
@@ -61,7 +59,7 @@ def gold(row: Row) -> Gold:
 
 
 def images(row: Row) -> list[Image]:
-    """Return the version's image; the column is text, and empty, where the version has none."""
+    """The version's image; the column is text, and empty, where the version has none."""
     return [open_image(row["image"])] if row["image"] else []
 
 
@@ -74,5 +72,5 @@ doc_to_text, doc_to_visual, doc_to_target, process_results = hooks(problem_id, g
 
 
 def doc_to_text_alone(row: Row, settings: Mapping[str, Any] | None = None) -> str:
-    """Return the prompt of a Text Only row: the other two templates send the reader to an image."""
+    """The prompt of a Text Only row: the other two templates send the reader to an image."""
     return render(question(row), (settings or {}).get("template") or 0)

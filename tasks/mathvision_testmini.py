@@ -29,12 +29,11 @@ images = picture("decoded_image")  # the one image, composed of all parts
 
 
 def question(row: Row) -> str:
-    """Return the question, with its options where it has some."""
     return with_choices(row["question"], row["options"]) if row["options"] else row["question"]
 
 
 def gold(row: Row) -> Gold:
-    """Return the answer: a letter with its options, a letter whose options are in the image, or a value."""
+    """The answer: a letter with its options, a letter whose options are in the image, or a value."""
     answer = repair_latex(row["answer"])
     return choice_gold(answer, row["options"]) if row["options"] or answer in list("ABCDE") else Gold(answer)
 

@@ -28,13 +28,11 @@ images = picture("decoded_image")
 
 
 def question(row: Row) -> str:
-    """Return the question, the unit it wants, and its options where it has some."""
     text = f"{row['question'].strip()} (Unit: {row['unit']})" if row["unit"] else row["question"]
     return with_choices(text, row["choices"]) if row["choices"] else text
 
 
 def gold(row: Row) -> Gold:
-    """Return the answer: a letter, a number with the decimal places that count, or a list."""
     if row["question_type"] == "multi_choice":
         return choice_gold(row["answer"], row["choices"])
     if row["answer_type"] == "list":

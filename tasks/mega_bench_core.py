@@ -53,7 +53,6 @@ process_docs = prepare
 
 
 def problem_id(row: Row) -> str:
-    """Return task and id."""
     return f"{row['task_name']}/{row['id']}"
 
 
@@ -61,34 +60,32 @@ group = column("task_name")  # the task, whose rows are alike
 
 
 def question(row: Row) -> str:
-    """Return description, example and query; `<image>` and `<video>` stand where the media belong."""
+    """Description, example and query; `<image>` and `<video>` stand where the media belong."""
     return "\n".join(row[name].strip() for name in TEXTS if row[name] and row[name].strip())
 
 
 def gold(row: Row) -> Gold:
-    """Return the answer fields, with the columns that say how they are scored."""
     rules = pack_rules(row["metric_info"], row["answer"], row["eval_context"])
     return Gold(row["answer"], kind="text", metric="mega", rules=rules)
 
 
 def gold_response(row: Row) -> str:
-    """Return the row's answer as a model would have to write it."""
+    """The row's answer as a model would have to write it."""
     return written_response(gold(row))
 
 
 def media(row: Row) -> list[str]:
-    """Return the paths of the row's images and videos below the benchmark's folder, in the order of its texts."""
+    """The paths of the row's images and videos below the benchmark's folder, in the order of its texts."""
     names = chain.from_iterable(read_literal(row[name]) if row[name] else () for name in MEDIA)
     return [str(PurePosixPath(name)) for name in names]
 
 
 def images(row: Row) -> list[Image | str]:
-    """Return the row's pictures, and the paths of its videos."""
     return [part["url"] for part in _media_parts(row)]
 
 
 def doc_to_messages(row: Row, lmms_eval_specific_kwargs: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Return the question with each picture and video where the text has its mark; what has no mark comes first."""
+    """The question with each picture and video where the text has its mark; what has no mark comes first."""
     parts = re.split(r"<(?:image|video)>", doc_to_text(row, lmms_eval_specific_kwargs))
     media_parts = _media_parts(row)
     unmarked = media_parts[: max(0, len(media_parts) - len(parts) + 1)]

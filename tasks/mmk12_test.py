@@ -23,12 +23,12 @@ images = picture("image")
 
 
 def question(row: Row) -> str:
-    """Return the question, in which its options are."""
+    """The question, in which its options are."""
     return row["question"].replace("<image>", "").strip()
 
 
 def gold(row: Row) -> Gold:
-    """Return the letter, with its options where each stands on a line of its own."""
+    """The letter, with its options where each stands on a line of its own."""
     options = split_options(row["question"])
     return choice_gold(row["answer"], options if len(options) == NUM_OPTIONS else ())
 

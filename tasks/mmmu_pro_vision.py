@@ -25,12 +25,11 @@ images = picture("image")
 
 
 def question(row: Row) -> str:
-    """Return nothing: the image asks."""
+    """Nothing: the image asks."""
     return ""
 
 
 def gold(row: Row) -> Gold:
-    """Return the letter with its options."""
     return choice_gold(row["answer"], read_list(row["options"]))
 
 

@@ -44,7 +44,7 @@ BREAKDOWN = "subject"
 
 
 def process_docs(split: Dataset) -> Dataset:
-    """Return the prepared rows with their subject, which in MMMU only the id tells: `validation_Art_Theory_3`."""
+    """The prepared rows with their subject, which in MMMU only the id tells: `validation_Art_Theory_3`."""
     rows = prepare(split)
     if "subject" in rows.column_names:
         return rows
@@ -56,20 +56,19 @@ group = problem_id
 
 
 def question(row: Row) -> str:
-    """Return the question, with its options where it has some; `<image 1>` stands where an image belongs."""
+    """The question, with its options where it has some; `<image 1>` stands where an image belongs."""
     options = read_list(row["options"])
     return with_choices(row["question"], options) if options else row["question"]
 
 
 def gold(row: Row) -> Gold:
-    """Return the letter with its options, or the answers that an open question accepts."""
     if row.get("question_type") == "open":
         return open_gold(row["answer"])
     return choice_gold(row["answer"], read_list(row["options"]))
 
 
 def images(row: Row) -> list[Image]:
-    """Return all images, for a model class that puts them before the text."""
+    """All images, for a model class that puts them before the text."""
     return list(numbered_images(row).values())
 
 

@@ -25,12 +25,12 @@ images = picture("image")
 
 
 def question(row: Row) -> str:
-    """Return the question, in which its options are."""
+    """The question, in which its options are."""
     return row["question"].strip()
 
 
 def gold(row: Row) -> Gold:
-    """Return the letter, with its options where they follow the word: `Options: A: a cat, B: a dog, ...`."""
+    """The letter, with its options where they follow the word: `Options: A: a cat, B: a dog, ...`."""
     listed = re.sub(r"\s*,\s*(?=[B-D]:)", "\n", row["question"].rpartition("Options:")[2].strip())
     options = split_options(listed)
     return choice_gold(row["answer"], options if len(options) == NUM_OPTIONS else ())

@@ -36,24 +36,23 @@ problem_id = column("id")
 
 
 def group(row: Row) -> str:
-    """Return the video: some are asked about more than once."""
+    """The video: some are asked about more than once."""
     return media(row)[0]
 
 
 def media(row: Row) -> list[str]:
-    """Return where the video is in the benchmark's folder: as a path of its own, or the end of its address."""
+    """Where the video is in the benchmark's folder: as a path of its own, or the end of its address."""
     path: str = row.get("video_path") or row["video"]
     return [path.rpartition("/resolve/main/")[2]]
 
 
 def options(row: Row) -> list[str]:
-    """Return the options in the order of their letters; none for an open-ended question."""
+    """The options in the order of their letters; none for an open-ended question."""
     choices = row["choices"] or {}
     return [choices[letter] for letter in LETTERS if choices.get(letter)]
 
 
 def question(row: Row) -> str:
-    """Return the question, with its options where it has some."""
     return with_choices(row["question"], options(row)) if _is_choice(row) else row["question"]
 
 
@@ -62,12 +61,10 @@ def _is_choice(row: Row) -> bool:
 
 
 def gold(row: Row) -> Gold:
-    """Return the letter of the right option, or the text of the open answer."""
     return choice_gold(row["answer"], options(row)) if _is_choice(row) else open_gold(row["answer"])
 
 
 def images(row: Row) -> list[str]:
-    """Return the path of the video."""
     return [video_file(row, name) for name in media(row)]
 
 

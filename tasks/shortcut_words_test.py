@@ -19,7 +19,7 @@ images = picture("image")
 
 
 def gold(row: Row) -> Gold:
-    """Return the four code words in a row."""
+    """The four code words in a row."""
     return Gold(row["answer"])
 
 

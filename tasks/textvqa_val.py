@@ -26,12 +26,10 @@ images = picture("image")
 
 
 def question(row: Row) -> str:
-    """Return how long an answer is, and the question."""
     return f"{HINT}\n{row['question'].strip()}"
 
 
 def gold(row: Row) -> Gold:
-    """Return the annotators' answers, the most frequent first."""
     return Gold(majority(row["answers"]), metric="vqa", references=tuple(row["answers"]))
 
 

@@ -60,7 +60,7 @@ LEARN_AND_APPLY = "Learn from the video how to solve such a problem, then solve 
 
 
 def process_docs(split: Dataset) -> Dataset:
-    """Return the prepared rows with whether they have a picture, which the words of a prompt depend on."""
+    """The prepared rows with whether they have a picture, which the words of a prompt depend on."""
     rows = prepare(split)
     if "image" not in rows.column_names:
         return rows.add_column("has_picture", [False] * len(rows))
@@ -72,38 +72,37 @@ group = problem_id
 
 
 def media(row: Row) -> list[str]:
-    """Return where the lecture is in the benchmark's folder: the subject stands in its id, `dev_Art_Theory_12`."""
+    """Where the lecture is in the benchmark's folder: the subject stands in its id, `dev_Art_Theory_12`."""
     subject = re.sub(r"^[^_]+_|_[^_]+$", "", row["id"])
     return [f"{DISCIPLINE_OF.get(subject, subject)}/{row['id']}.mp4"]
 
 
 def options(row: Row) -> list[str]:
-    """Return the options, without letters where every one has its own."""
+    """The options, without letters where every one has its own."""
     texts = list(row["options"] or ())
     lettered = all(text.startswith(f"{letter}.") for letter, text in zip(LETTERS, texts, strict=False))
     return [text[2:].strip() if lettered else text for text in texts]
 
 
 def question(row: Row) -> str:
-    """Return the question with what its track says about the video, and its options where it has some."""
+    """The question with what its track says about the video, and its options where it has some."""
     problem = row["question"].replace("<image 1>", "").strip()
     text = f"{LEARN_AND_APPLY if row['has_picture'] else QUIZ_AT_THE_END}\n{problem}"
     return with_choices(text, options(row)) if is_choice(row) else text
 
 
 def is_choice(row: Row) -> bool:
-    """Return whether a letter is wanted, whatever `question_type` says where it is there at all."""
+    """Whether a letter is wanted, whatever `question_type` says where it is there at all."""
     texts = options(row)
     return len(texts) > 1 and row["answer"].strip() in LETTERS[: len(texts)]
 
 
 def gold(row: Row) -> Gold:
-    """Return the letter of the right option, or the answers that an open question accepts."""
     return choice_gold(row["answer"], options(row)) if is_choice(row) else open_gold(row["answer"])
 
 
 def images(row: Row) -> list[Image | str]:
-    """Return the path of the video, and the picture of an Adaptation problem after it."""
+    """The path of the video, and the picture of an Adaptation problem after it."""
     pictures = [open_image(row["image"])] if row["has_picture"] else []
     return [*(video_file(row, name) for name in media(row)), *pictures]
 

@@ -39,34 +39,31 @@ problem_id = label("id")
 
 
 def group(row: Row) -> str:
-    """Return the scene: about eighteen questions share one video."""
+    """The scene: about eighteen questions share one video."""
     return f"{row['dataset']}/{row['scene_name']}"
 
 
 def media(row: Row) -> list[str]:
-    """Return where the scene's video is in the benchmark's folder."""
+    """Where the scene's video is in the benchmark's folder."""
     return [f"{group(row)}.mp4"]
 
 
 def options(row: Row) -> list[str]:
-    """Return the options without their letters; none for a question that a number answers."""
+    """The options without their letters; none for a question that a number answers."""
     return [re.sub(r"^[A-P]\.\s*", "", option) for option in row["options"] or ()]
 
 
 def question(row: Row) -> str:
-    """Return the question, with its options where it has some."""
     return with_choices(row["question"], options(row)) if row["options"] else row["question"]
 
 
 def gold(row: Row) -> Gold:
-    """Return the letter of the right option, or the number with the metric that counts nearness."""
     if row["options"]:
         return choice_gold(row["ground_truth"], options(row))
     return Gold(row["ground_truth"], kind="number", metric="mra")
 
 
 def images(row: Row) -> list[str]:
-    """Return the path of the video."""
     return [video_file(row, name) for name in media(row)]
 
 

@@ -36,7 +36,7 @@ process_docs = prepare
 
 
 def problem_id(row: Row) -> str:
-    """Return composite, step and question number: `ID` alone is shared by a composite and its steps."""
+    """Composite, step and question number: `ID` alone is shared by a composite and its steps."""
     return f"{row['ID']}/{row['key']}/{row['question number']}"
 
 
@@ -45,12 +45,10 @@ images = picture("image_path")  # the one image; the column is called `image_pat
 
 
 def question(row: Row) -> str:
-    """Return the question with its options."""
     return with_choices(row["question"], split_options(row["option"]))
 
 
 def gold(row: Row) -> Gold:
-    """Return the letter of the right option."""
     return choice_gold(row["answer"], split_options(row["option"]))
 
 
@@ -80,12 +78,12 @@ class Dimensions(NamedTuple):
         return self.rote_memorisation / right if right > 0 else 0.0
 
     def rate(self, count: float) -> float:
-        """Return a count as a share of all composites."""
+        """A count as a share of all composites."""
         return count / sum(self) if sum(self) > 0 else float("nan")
 
 
 def of_composites(number: Callable[[Dimensions], float], *, strict: bool = True) -> Maker:
-    """Return the maker of a number over the four dimensions.
+    """The maker of a number over the four dimensions.
 
     The scores are those of one repeat, 1 or 0: over several repeats each has its own dimensions, and their numbers are
     averaged. A composite of which a part is missing or has no verdict is left out.
