@@ -19,10 +19,11 @@ from atrl_bench.digests import plain, spec_key
 from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.record import Signal
-from atrl_bench.lab.signal.request import UNIFORM, SignalRequest
+from atrl_bench.lab.signal.request import UNIFORM, RuleChoice, SignalRequest
 from atrl_bench.lab.signal.tables import SignalTable
 from atrl_bench.lab.worlds import load_world
 from atrl_bench.models.local import model_ref
+from atrl_bench.plugins import code_of
 from atrl_bench.results.store import Store
 from atrl_bench.training.run_spec import CHANGES_NOTHING, TRAINING_VERSION, own_code_of, recipe_fields
 
@@ -36,6 +37,8 @@ Tell = Callable[[int, int], None]
 def signal_spec(request: SignalRequest, run_dir: RunDir) -> dict[str, Any]:
     """Everything that can change the numbers of a signal; the hash of it names it."""
     recipe, ref = request.measured_recipe, model_ref(request.model)
+    rules = dict.fromkeys(RuleChoice.of(label).rule for label in request.rules)
+    codes = {rule: code for rule in rules if (code := code_of("rules", rule)) is not None}
     return {
         "kind": KIND,
         "version": SIGNAL_VERSION,
@@ -51,6 +54,7 @@ def signal_spec(request: SignalRequest, run_dir: RunDir) -> dict[str, Any]:
         "profile": run_dir.profile.name,
         "parameters": request.parameters,
         "rules": list(request.rules),
+        **({"credit_code": codes} if codes else {}),  # of other packages, as a training's key has it
         "prompts": request.prompts,
         "held_out": request.held_out,
         "seed": request.seed,

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.lab.signal.record import RuleSignal, Signal, StepGain
 from atrl_bench.lab.signal.request import SignalRequest
 from atrl_bench.lab.signal.stored import read_signal, signal_spec, stored_signal
+from atrl_bench.plugins import plugins
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.statistics.means import Estimate
 
@@ -68,6 +70,17 @@ def test_what_was_measured_is_read_back_and_never_measured_again(run_dir):
 )
 def test_another_rule_recipe_seed_or_number_of_problems_is_another_signal(run_dir, change):
     assert spec_key(signal_spec(replace(REQUEST, **change), run_dir)) != spec_key(signal_spec(REQUEST, run_dir))
+
+
+def test_a_rule_of_another_package_is_another_rule_once_its_code_is(run_dir, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(plugins("rules"), "mine", EntryPoint("mine", "rule_of_mine:rule", "atrl_bench.rules"))
+    asked, specs = replace(REQUEST, rules=("uniform", "mine:num_neighbours=2")), []
+    for credit in ("ones", "twos"):
+        (tmp_path / "rule_of_mine.py").write_text(f"rule = {credit!r}")
+        specs.append(signal_spec(asked, run_dir))
+    assert {name for name in specs[0] if specs[0][name] != specs[1][name]} == {"credit_code"}
+    assert "credit_code" not in signal_spec(REQUEST, run_dir)
 
 
 def test_a_signal_that_failed_says_why_and_is_measured_by_the_next_command(run_dir):
