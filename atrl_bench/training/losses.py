@@ -114,10 +114,9 @@ def entropy_threshold(entropy_N: Tensor, fraction: float) -> Tensor:
 def sampler_correction(old_BT: Tensor, sampled_BT: Tensor, mask_BT: Tensor, kind: str, most: float = 3.0) -> Tensor:
     """pi_old(y) / pi_sampler(y), of tokens or of responses, (B, 1); beyond `most` truncated to it or masked by zero.
 
-    `kind` is token_truncate, token_mask, sequence_truncate or sequence_mask. A probability that the sampler did not
-    tell, NaN, is taken to be the policy's.
+    `kind` is token_truncate, token_mask, sequence_truncate or sequence_mask.
     """
-    log_ratio_BT = torch.nan_to_num((old_BT - sampled_BT) * mask_BT, nan=0.0)
+    log_ratio_BT = (old_BT - sampled_BT) * mask_BT
     level, _, beyond = kind.partition("_")
     ratio = (log_ratio_BT.sum(-1, keepdim=True) if level == "sequence" else log_ratio_BT).exp()
     return ratio.clamp(max=most) if beyond == "truncate" else ratio.masked_fill(ratio > most, 0.0)

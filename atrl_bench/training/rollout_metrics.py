@@ -1,4 +1,4 @@
-"""What `metrics.jsonl` says of a rollout: lengths, rewards, and how far the sampler is from the policy.
+"""What `metrics.jsonl` says of a rollout: lengths and rewards.
 
 Shapes: R responses of a rollout, in groups of G; F rewards.
 """
@@ -36,17 +36,3 @@ def reward_metrics(rewards_RF: Tensor, names: Sequence[str], reward_PG: Tensor) 
     spread_P = reward_PG.nan_to_num(float("-inf")).amax(1) - reward_PG.nan_to_num(float("inf")).amin(1)
     found["frac_reward_zero_std"] = (spread_P < 1e-8).float().mean().item()
     return found
-
-
-def sampler_metrics(old_BT: Tensor, sampled_BT: Tensor, mask_BT: Tensor, ratio_BT: Tensor) -> dict[str, float]:
-    """How far the log-probabilities of another sampler are, and what the correction makes of it."""
-    difference_N = (old_BT - sampled_BT).abs()[mask_BT.bool()]
-    difference_N = difference_N[~difference_N.isnan()]
-    ratio_N = ratio_BT.flatten() if ratio_BT.shape[1] == 1 else ratio_BT[mask_BT.bool()]
-    return {
-        "sampling/sampling_logp_difference/mean": difference_N.mean().item(),
-        "sampling/sampling_logp_difference/max": difference_N.max().item(),
-        "sampling/importance_sampling_ratio/min": ratio_N.min().item(),
-        "sampling/importance_sampling_ratio/mean": ratio_N.mean().item(),
-        "sampling/importance_sampling_ratio/max": ratio_N.max().item(),
-    }

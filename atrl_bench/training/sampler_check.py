@@ -24,7 +24,6 @@ from atrl_bench.errors import AtrlBenchError
 from atrl_bench.profiles import Rollouts
 from atrl_bench.training.losses import sampler_correction
 from atrl_bench.training.rollout import Rollout
-from atrl_bench.training.rollout_metrics import sampler_metrics
 
 # The mean difference of a log-probability that rounding may make, by compute type. In float32 on a CPU it is 4e-7,
 # and the faults that were seen make 0.2 and more. What it is in half precision was not measured.
@@ -54,10 +53,14 @@ def left_by_correction(ratio_BT: Tensor, mask_BT: Tensor) -> tuple[float, float]
     The latter is the effective sample size over their number, (sum w)^2 / (N sum w^2) (Kish, 1965): one where all count
     the same, zero where none counts. A ratio of responses is a column.
     """
-    ratio_N = ratio_BT.flatten() if ratio_BT.shape[1] == 1 else ratio_BT[mask_BT.bool()]
+    ratio_N = _each(ratio_BT, mask_BT)
     squares = ratio_N.square().sum()
     effective = (ratio_N.sum().square() / (len(ratio_N) * squares)).item() if squares > 0 else 0.0
     return (ratio_N == 0).float().mean().item(), effective
+
+
+def _each(ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    return ratio_BT.flatten() if ratio_BT.shape[1] == 1 else ratio_BT[mask_BT.bool()]
 
 
 def num_media_tokens(token_ids: Sequence[int], media_ids: Sequence[int | None]) -> int:
@@ -91,11 +94,9 @@ def require_proper_end(token_ids: Sequence[int], eos_ids: Sequence[int], max_tok
     )
 
 
-def require_same_policy(
-    sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor, dtype: str, most: float | None, rollout: int
-) -> None:
+def require_same_policy(own: LogprobDifferences, dtype: str, most: float | None, rollout: int) -> None:
     """Raise, on all processes, unless a rollout's log-probabilities differ by rounding, or by `most`, on average."""
-    means, largest = zip(*launched().gather([differences(sampled_BT, scored_BT, mask_BT)]), strict=True)
+    means, largest = zip(*launched().gather([own]), strict=True)
     mean, limit = math.fsum(means) / len(means), MAX_DIFFERENCE[dtype] if most is None else most
     if mean <= limit:
         return
@@ -117,13 +118,22 @@ def correct_sampler(rollout: Rollout, settings: Rollouts, dtype: str, number: in
     old_BT, sampled_BT, mask_BT = rollout.old_BT, rollout.sampled_BT, rollout.mask_BT
     assert old_BT is not None
     assert sampled_BT is not None
-    require_same_policy(sampled_BT, old_BT, mask_BT, dtype, settings.max_logprob_difference, number)
+    apart = differences(sampled_BT, old_BT, mask_BT)
+    require_same_policy(apart, dtype, settings.max_logprob_difference, number)
     kind = settings.correction
     ratio = sampler_correction(old_BT, sampled_BT, mask_BT, "sequence_mask" if kind == "none" else kind)
     masked, effective = left_by_correction(ratio, mask_BT) if kind != "none" else (0.0, 1.0)
     rollout.correction = ratio if kind != "none" else None
-    found = {"sampling/masked": masked, "sampling/effective_share": effective}
-    return found | sampler_metrics(old_BT, sampled_BT, mask_BT, ratio)
+    ratio_N = _each(ratio, mask_BT)
+    return {
+        "sampling/masked": masked,
+        "sampling/effective_share": effective,
+        "sampling/sampling_logp_difference/mean": apart.mean,
+        "sampling/sampling_logp_difference/max": apart.largest,
+        "sampling/importance_sampling_ratio/min": ratio_N.min().item(),
+        "sampling/importance_sampling_ratio/mean": ratio_N.mean().item(),
+        "sampling/importance_sampling_ratio/max": ratio_N.max().item(),
+    }
 
 
 def agree(sampled_BT: Tensor, scored_BT: Tensor, mask_BT: Tensor) -> bool:

@@ -375,9 +375,8 @@ def test_log_probabilities_are_compared_over_the_response_tokens():
     ],
 )
 def test_a_rollout_beyond_rounding_stops_the_run(mean, dtype, most, stops):
-    sampled_BT, scored_BT = torch.full((1, 2), -1.0), torch.full((1, 2), -1.0 - mean)
     with pytest.raises(AtrlBenchError, match="in rollout 3") if stops else nullcontext():
-        require_same_policy(sampled_BT, scored_BT, torch.ones(1, 2), dtype, most, 3)
+        require_same_policy(LogprobDifferences(mean, mean), dtype, most, 3)
 
 
 def test_a_prompt_of_other_words_stops_the_run():
