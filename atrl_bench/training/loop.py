@@ -163,7 +163,7 @@ class Loop(Trainer):
             self.note_all(correct_sampler(rollout, self.profile.rollouts, self.sizes.dtype, self.rollout))
         rollout.advantages = self.estimator(rollout, responses, self)
         if credit is not None:
-            rollout.advantages = credited(rollout.advantages, self._waited_for(credit))
+            rollout.advantages = credited(rollout.advantages, self.waited_for(credit))
         rollout.credit_follows = self.credit is not None and credit is None
         if self.weightings:
             rollout.weights_BT = reduce(
@@ -349,12 +349,6 @@ class Loop(Trainer):
                 self.clock.add(name, seconds)
         return scored
 
-    def _waited_for(self, credit: Callable[[], Tensor]) -> Tensor:
-        with self.clock.phase("credit"):
-            credit_BT = credit().to(self.device)
-        self.note_credit()
-        return credit_BT
-
     # Loss -------------------------------------------------------------------------------------------------------------
 
     def loss(self, batch: Rollout) -> Tensor:
@@ -371,7 +365,7 @@ class Loop(Trainer):
         advantage_BT = per_token(batch.advantages)
         if batch.credit_follows:
             assert scored.credit_BT is not None
-            advantage_BT = credited(advantage_BT, self._waited_for(scored.credit_BT))
+            advantage_BT = credited(advantage_BT, self.waited_for(scored.credit_BT))
         if batch.weights_BT is not None:
             advantage_BT = advantage_BT * batch.weights_BT
 

@@ -91,7 +91,9 @@ class Preferences(Trainer):
         scored = self.passes.train(self.model, batch, None if self.looks_from_start else self.credit)
         ratio_BT = (scored.logprob_BT - reference.logprob_BT) * batch.mask_BT
         if self.credit is not None:
-            ratio_BT = ratio_BT * self.credit_of(reference if self.looks_from_start else scored)
+            credit_BT = (reference if self.looks_from_start else scored).credit_BT
+            assert credit_BT is not None
+            ratio_BT = ratio_BT * self.waited_for(credit_BT)
         reward_B = self.recipe.beta * ratio_BT.sum(1)
         better_N, worse_N = reward_B[0::2], reward_B[1::2]
         margin_N = better_N - worse_N
@@ -104,10 +106,3 @@ class Preferences(Trainer):
         with without_adapters:
             model = self.model if self.reference is None else self.reference
             return self.passes.score(model, batch, self.credit if self.looks_from_start else None)
-
-    def credit_of(self, scored: ScoredTokens) -> Tensor:
-        assert scored.credit_BT is not None
-        with self.clock.phase("credit"):
-            credit_BT = scored.credit_BT()
-        self.note_credit()
-        return credit_BT

@@ -170,9 +170,13 @@ class Trainer(ABC):
         for name, value in values.items():
             self.note(name, value)
 
-    def note_credit(self) -> None:
+    def waited_for(self, credit: Callable[[], Tensor]) -> Tensor:
+        """The credit that a pass has begun, once it is there; what is to be noted of it is."""
         assert self.credit is not None
+        with self.clock.phase("credit"):
+            credit_BT = credit().to(self.device)
         self.note_all(self.credit.pop_diagnostics())
+        return credit_BT
 
     def take_note(self, name: str) -> float:
         """The value that was noted last under this name, which no line of metrics then has."""

@@ -33,10 +33,10 @@ def first_batch(trainer):
 
 def credit_of(trainer, batch):
     """Return the credits that a loss multiplies by."""
-    seen, credit = [], trainer.credit_of
-    trainer.credit_of = lambda scored: seen.append(credit(scored)) or seen[-1]
+    seen, wait = [], trainer.waited_for
+    trainer.waited_for = lambda credit: seen.append(wait(credit)) or seen[-1]
     trainer.loss(batch)
-    trainer.credit_of = credit
+    trainer.waited_for = wait
     return seen[0]
 
 
