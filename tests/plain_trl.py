@@ -9,7 +9,7 @@ from datasets import Dataset
 from transformers import AutoModelForImageTextToText
 from trl import GRPOConfig, GRPOTrainer
 
-from atrl_bench.training.arguments import micro_batches, per_update
+from atrl_bench.training.arguments import at_once, per_update
 from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.order import problem_order, rollout_seed
 
@@ -22,7 +22,8 @@ def trl_arguments(recipe: Any, profile: Any, *, rollouts: int) -> dict[str, Any]
     """Return the GRPOConfig fields of a run as ours: each that TRL's defaults would decide otherwise is written out."""
     sizes = recipe.sizes(profile)
     updates = recipe.updates_per_rollout(sizes)
-    at_once, accumulation = micro_batches(per_update(recipe, profile), 1, sizes.completions_per_device)
+    responses = at_once(recipe, profile, 1)
+    accumulation = per_update(recipe, profile) // responses
     token_form = recipe.objective != "gspo" or recipe.weighs_tokens
     arguments: dict[str, Any] = {
         "num_generations": sizes.group_size,
@@ -42,7 +43,7 @@ def trl_arguments(recipe: Any, profile: Any, *, rollouts: int) -> dict[str, Any]
         "top_entropy_quantile": recipe.entropy_fraction or 1.0,
         "entropy_coef": recipe.entropy_coef,
         "max_steps": rollouts * updates,
-        "per_device_train_batch_size": at_once,
+        "per_device_train_batch_size": responses,
         "gradient_accumulation_steps": accumulation,
         "learning_rate": sizes.learning_rate,
         "lr_scheduler_type": {"constant": "constant_with_warmup", "cosine": "cosine"}[sizes.learning_rate_schedule],

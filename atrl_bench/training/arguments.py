@@ -79,18 +79,11 @@ def most_devices(recipe: Recipe, profile: Profile, available: int, machines: int
     return machines * _largest_divisor(of_a_machine, available // machines)
 
 
-def micro_batches(per_update: int, num_devices: int, most_at_once: int) -> tuple[int, int]:
-    """How many a device takes at once, at most `most_at_once`, and how often it does so for one update."""
-    of_a_device = _divide(per_update, num_devices, "devices")
-    at_once = _largest_divisor(of_a_device, most_at_once)
-    return at_once, of_a_device // at_once
-
-
 def at_once(recipe: Recipe, profile: Profile, num_devices: int) -> int:
     """How many responses a device takes at once: of a pair both."""
     completions = 2 if isinstance(recipe, PreferenceRecipe) else 1
     most = max(1, recipe.sizes(profile).completions_per_device // completions)
-    return completions * micro_batches(per_update(recipe, profile), num_devices, most)[0]
+    return completions * _largest_divisor(_divide(per_update(recipe, profile), num_devices, "devices"), most)
 
 
 def _largest_divisor(total: int, most: int) -> int:
