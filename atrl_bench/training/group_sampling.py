@@ -99,6 +99,12 @@ class RowsOfDraws:
         return [rows[:length, num_positions - prompt : num_positions + length].cpu() for rows, length, prompt in parts]
 
 
+def completions_of(processor: Any, token_ids: Sequence[list[int]]) -> list[list[dict[str, str]]]:
+    """Responses as rewards take them: each the one message of a conversation."""
+    texts = processor.batch_decode(token_ids, skip_special_tokens=True)
+    return [[{"role": "assistant", "content": text}] for text in texts]
+
+
 def _with_end(answer: SampledTokens) -> list[int]:
     return list(answer.token_ids) if answer.end is None else [*answer.token_ids, answer.end]
 

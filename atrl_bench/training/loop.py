@@ -39,7 +39,7 @@ from atrl_bench.training.advantages import group_relative
 from atrl_bench.training.advantages.gae import estimator_of
 from atrl_bench.training.dealing import Share, dealt
 from atrl_bench.training.dynamic_sampling import is_mixed, refill
-from atrl_bench.training.group_sampling import Responses, sample_groups
+from atrl_bench.training.group_sampling import Responses, completions_of, sample_groups
 from atrl_bench.training.looking import note_looking
 from atrl_bench.training.loss_terms import LossTerms
 from atrl_bench.training.losses import (
@@ -228,7 +228,7 @@ class Loop(Trainer):
                 prompts = self.read(messages_P, keys)
                 sampled = self.sample(prompts, self.group_size, with_rows=self.keeps_rows)
             with self.clock.phase("reward"):
-                completions = self._completions(sampled.token_ids)
+                completions = completions_of(self.processor, sampled.token_ids)
                 rewards_RF = self.rewards.of_responses(examples, messages_P, sampled.token_ids, completions, self.note)
             groups = []
             for p, (row, example) in enumerate(zip(rows, examples, strict=True)):
@@ -277,14 +277,10 @@ class Loop(Trainer):
     def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
         if not messages_P and not (self.vllm and self.vllm.is_shared):  # then others wait for this process's part
             return []
-        return self._completions(self.sample(self.read(messages_P, keys_P), size).token_ids)
+        return completions_of(self.processor, self.sample(self.read(messages_P, keys_P), size).token_ids)
 
     def read(self, messages_P: Sequence[Any], keys_P: Sequence[str]) -> PromptBatch:
         return read_prompts(self.processor, messages_P, keys_P, self.model.dtype)
-
-    def _completions(self, token_ids: Sequence[list[int]]) -> list[list[dict[str, str]]]:
-        texts = self.processor.batch_decode(token_ids, skip_special_tokens=True)
-        return [[{"role": "assistant", "content": text}] for text in texts]
 
     def _responses(self, groups: Sequence[Group], numbers: Sequence[int]) -> list[SampledResponse]:
         """These of the rollout's responses; what the prompt of another process's group shows is read here."""

@@ -23,7 +23,7 @@ from atrl_bench.grading.grade import GradingPool
 from atrl_bench.models.local import end_tokens
 from atrl_bench.results.files import replaced
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.group_sampling import sample_groups
+from atrl_bench.training.group_sampling import completions_of, sample_groups
 from atrl_bench.training.multimodal import messages_of, read_prompts
 from atrl_bench.training.order import generator
 from atrl_bench.training.passes import computing_in
@@ -142,11 +142,11 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
             pad_id=processor.tokenizer.pad_token_id,
             eos_ids=end_tokens(model, processor.tokenizer),
         ).token_ids
-    texts = processor.batch_decode(token_ids, skip_special_tokens=True)
+    completions = completions_of(processor, token_ids)
     rows_of = [row for row in rows for _ in range(sizes.group_size)]
     golds = [example["answer"] for example in examples for _ in range(sizes.group_size)]
-    rewards = AccuracyReward(pool)([[{"role": "assistant", "content": text}] for text in texts], golds)
-    return [GradedAnswer(row, text, reward > 0) for row, text, reward in zip(rows_of, texts, rewards, strict=True)]
+    answered = zip(rows_of, completions, AccuracyReward(pool)(completions, golds), strict=True)
+    return [GradedAnswer(row, answer["content"], reward > 0) for row, [answer], reward in answered]
 
 
 def _write(items: Sequence[Any], path: Path, counts: dict[str, int]) -> None:

@@ -21,7 +21,7 @@ from torch.func import functional_call
 
 from atrl_bench.credit.anchors import tokens_of_parts
 from atrl_bench.credit.truth import TokenTruth
-from atrl_bench.training.group_sampling import prompt_inputs, sample_groups
+from atrl_bench.training.group_sampling import completions_of, prompt_inputs, sample_groups
 from atrl_bench.training.multimodal import PromptBatch, joined_visuals, messages_of
 from atrl_bench.training.order import further_problems
 from atrl_bench.training.sharding import whole
@@ -71,8 +71,7 @@ class StabilityChecks:
                 eos_ids=loop.eos_ids,
             ).token_ids
             drifts = self._drifts(model, prompts, responses) if self._base_weights else []
-        texts = loop.processor.batch_decode(responses, skip_special_tokens=True)
-        completions = [[{"role": "assistant", "content": text}] for text in texts]
+        completions = completions_of(loop.processor, responses)
         columns = {name: [example[name] for example in examples] for name in examples[0] if name != "prompt"}
         shares: dict[str, float] = {}
         grade = loop.rewards.functions[0]
