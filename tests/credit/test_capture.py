@@ -15,6 +15,15 @@ from atrl_bench.credit.capture import attention_rows, packed_sequences, rows_of_
 FAMILIES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "llava", "gemma3"]
 
 
+def recorded(model, inputs, num_tokens=8, **options):
+    """Return what one pass of the model leaves."""
+    capture = install_row_capture(model, **options)
+    with torch.no_grad(), capture.record(num_tokens) as recording:
+        model(**inputs)
+    capture.remove()
+    return recording
+
+
 def valid_rows(rows_BTS, tiny):
     return rows_BTS[tiny.response_mask_BT.bool()]
 
@@ -26,10 +35,7 @@ def valid_rows(rows_BTS, tiny):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_equal_the_eager_matrices_for_padded_multi_image_batches(family, implementation, tiny_vlm, eager_rows):
     tiny = tiny_vlm(family, implementation)
-    capture = install_row_capture(tiny.model, num_layers=3)
-    with torch.no_grad(), capture.record(tiny.num_response_tokens) as recording:
-        tiny.model(**tiny.inputs)
-    capture.remove()
+    recording = recorded(tiny.model, tiny.inputs, num_layers=3)
     expected_BSS = eager_rows(tiny, 3)
     own, predicting = recording.rows("own"), recording.rows("predicting")
     assert own.dtype == torch.float32
@@ -54,10 +60,7 @@ def test_logits_are_the_same_to_the_last_bit_with_the_wrapper_on(family, tiny_vl
 
 def test_a_row_is_a_distribution_over_valid_columns_and_zero_on_padding(tiny_vlm):
     tiny = tiny_vlm("qwen2_5_vl")
-    capture = install_row_capture(tiny.model)
-    with torch.no_grad(), capture.record(tiny.num_response_tokens) as recording:
-        tiny.model(**tiny.inputs)
-    rows_BTS = recording.rows("own")
+    rows_BTS = recorded(tiny.model, tiny.inputs).rows("own")
     torch.testing.assert_close(valid_rows(rows_BTS, tiny).sum(dim=-1), torch.ones(21), atol=1e-6, rtol=0)
     is_padding_BTS = (tiny.inputs["attention_mask"] == 0)[:, None].expand_as(rows_BTS)
     assert valid_rows(rows_BTS * is_padding_BTS, tiny).abs().max() == 0
@@ -84,10 +87,7 @@ def test_bfloat16_rows_are_the_float32_softmax_of_the_bfloat16_queries_and_keys(
     monkeypatch.setitem(AttentionInterface._global_mapping, "keeping", eager_that_keeps_its_matrix)
     monkeypatch.setitem(AttentionMaskInterface._global_mapping, "keeping", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
     tiny.model.set_attn_implementation({"text_config": "keeping"})
-    capture = install_row_capture(tiny.model, num_layers=3)
-    with torch.no_grad(), capture.record(tiny.num_response_tokens) as recording:
-        tiny.model(**tiny.inputs)
-    rows = valid_rows(recording.rows("own"), tiny)
+    rows = valid_rows(recorded(tiny.model, tiny.inputs, num_layers=3).rows("own"), tiny)
     expected = valid_rows(torch.stack(seen[-3:]).mean(dim=0)[:, -8:], tiny)
     torch.testing.assert_close(rows, expected, atol=1e-5, rtol=0)
     # Eager itself rounds its matrix to bfloat16, which has eight bits of mantissa.
@@ -242,10 +242,7 @@ def test_a_lora_model_is_recorded_with_its_adapters_and_its_reference_pass_is_no
     from peft import LoraConfig, get_peft_model
 
     tiny = tiny_vlm("qwen2_5_vl")
-    base_capture = install_row_capture(tiny.model)
-    with torch.no_grad(), base_capture.record(8) as base:
-        tiny.model(**tiny.inputs)
-    base_capture.remove()
+    base = recorded(tiny.model, tiny.inputs)
     lora = get_peft_model(tiny.model, LoraConfig(r=4, target_modules=["q_proj", "k_proj"], init_lora_weights=False))
     capture = install_row_capture(lora)
     with torch.no_grad():
@@ -297,9 +294,7 @@ def test_the_flash_form_of_masks_gives_the_rows_of_eager(tiny_vlm, eager_rows, m
     flash_mask = ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"]
     monkeypatch.setitem(AttentionMaskInterface._global_mapping, "flash_like", flash_mask)
     tiny.model.config.get_text_config()._attn_implementation = "flash_like"
-    capture = install_row_capture(tiny.model)
-    with torch.no_grad(), capture.record(8) as recording:
-        tiny.model(**tiny.inputs)
+    recording = recorded(tiny.model, tiny.inputs)
     assert set(masks) == {(3, tiny.inputs["input_ids"].shape[1])}
     rows = valid_rows(recording.rows("own"), tiny)
     torch.testing.assert_close(rows, valid_rows(expected_BSS[:, -8:], tiny), atol=1e-5, rtol=0)
@@ -307,8 +302,7 @@ def test_the_flash_form_of_masks_gives_the_rows_of_eager(tiny_vlm, eager_rows, m
     unpadded = {name: value[:1] for name, value in tiny.inputs.items() if name != "pixel_values"}
     unpadded["pixel_values"] = tiny.inputs["pixel_values"][:2]
     masks.clear()
-    with torch.no_grad(), capture.record(8) as recording:
-        tiny.model(**unpadded)
+    recording = recorded(tiny.model, unpadded)
     assert set(masks) == {None}
     torch.testing.assert_close(recording.rows("own"), expected_BSS[:1, -8:], atol=1e-5, rtol=0)
 
@@ -364,27 +358,18 @@ def expected_of_packed(tiny, eager_rows):
     return torch.block_diag(*blocks)
 
 
-def test_packed_sequences_that_only_their_positions_tell_apart_have_rows_of_their_own(tiny_vlm, packed, eager_rows):
+@pytest.mark.parametrize("has_lengths", [False, True], ids=["their positions alone", "with their lengths"])
+def test_packed_sequences_have_rows_of_their_own(has_lengths, tiny_vlm, packed, eager_rows):
     tiny = tiny_vlm("llava")
     expected_SS = expected_of_packed(tiny, eager_rows)
     inputs, lengths = packed(tiny)
-    positions = torch.cat([torch.arange(length) for length in lengths])[None]
-    capture = install_row_capture(tiny.model)
-    with torch.no_grad(), capture.record(sum(lengths) - 1) as recording:
-        tiny.model(**inputs, position_ids=positions)
-    torch.testing.assert_close(recording.rows("own")[0], expected_SS[1:], atol=1e-5, rtol=0)
-
-
-def test_packed_sequences_with_their_lengths_have_rows_of_their_own(tiny_vlm, packed, eager_rows):
-    tiny = tiny_vlm("llava")
-    expected_SS = expected_of_packed(tiny, eager_rows)
-    inputs, lengths = packed(tiny)
-    positions = torch.cat([torch.arange(length) for length in lengths])[None]
-    ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
-    capture = install_row_capture(tiny.model)
-    with torch.no_grad(), capture.record(8) as recording:
-        tiny.model(**inputs, position_ids=positions, cu_seq_lens_q=ends, cu_seq_lens_k=ends)
-    torch.testing.assert_close(recording.rows("own")[0], expected_SS[-8:], atol=1e-5, rtol=0)
+    inputs["position_ids"] = torch.cat([torch.arange(length) for length in lengths])[None]
+    if has_lengths:
+        ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+        inputs |= {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends}
+    num_tokens = 8 if has_lengths else sum(lengths) - 1
+    rows_TS = recorded(tiny.model, inputs, num_tokens).rows("own")[0]
+    torch.testing.assert_close(rows_TS, expected_SS[-num_tokens:], atol=1e-5, rtol=0)
 
 
 def test_lengths_of_packed_sequences_are_refused_where_attention_does_not_heed_them(tiny_vlm):
@@ -460,9 +445,7 @@ def test_a_model_without_a_text_decoder_is_refused():
 
 def test_attention_rows_are_cut_to_the_valid_rows_and_columns(tiny_vlm):
     tiny = tiny_vlm("qwen2_5_vl")
-    capture = install_row_capture(tiny.model)
-    with torch.no_grad(), capture.record(8) as recording:
-        tiny.model(**tiny.inputs)
+    recording = recorded(tiny.model, tiny.inputs)
     visual_BS = visual_columns(tiny.model.config, tiny.inputs["input_ids"])
     assert torch.equal(visual_BS, tiny.visual_BS)
     entropy_BT = torch.arange(24.0).reshape(3, 8)

@@ -438,15 +438,6 @@ def test_no_spelling_of_a_key_gets_out_of_any_reply(forms, before, packed, where
     assert "$OPENAI_API_KEY" in shown
 
 
-@pytest.mark.parametrize("spelt", [KEY, KEY.replace("s", "\\u0073")], ids=["plain", "escaped"])
-def test_a_key_that_a_model_repeats_is_not_stored_with_its_answer(monkeypatch, spelt) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with raw_server(
-        body(b'{"choices": [{"message": {"content": "I was asked with %b"}}]}' % spelt.encode())
-    ) as address:
-        assert [one.text for one in ask(address, seconds=10)] == ["I was asked with $OPENAI_API_KEY"]
-
-
 def test_a_key_that_is_no_secret_changes_no_answer(monkeypatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "EMPTY")
     with raw_server(reply(spoken("EMPTY set"))) as address:

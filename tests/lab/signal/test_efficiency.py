@@ -49,7 +49,6 @@ def test_a_rule_that_keeps_the_noise_alone_has_none():
     _, _, noise = efficiencies(moments(drawn(np.random.default_rng(1))), num_resamples=200)
     assert noise.factor < 0.1
     assert noise.high < 1
-    assert noise.high < 1
 
 
 def test_how_long_a_rules_gradients_are_is_irrelevant():
