@@ -73,6 +73,20 @@ def gradients_of(trainer, batch):
     return {name: value.grad.clone() for name, value in trainer.model.named_parameters() if value.grad is not None}
 
 
+def gradient_of(loss, model):
+    """Return the gradient of a loss, in one row."""
+    model.zero_grad()
+    loss.backward()
+    return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
+
+
+def drift(model):
+    """Move the weights a little: policy and reference are then two models."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.05)
+
+
 def trained_gradients(trainer):
     """Train, and return the gradient of each update as its optimiser sees it."""
     found, step = [], trainer.optimizer.step

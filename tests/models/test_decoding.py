@@ -28,14 +28,6 @@ def draws(problems=range(6), repeats=range(8)) -> list[Draw]:
     return [Draw(row, f"problem {problem}", repeat) for row, problem in enumerate(problems) for repeat in repeats]
 
 
-@pytest.mark.parametrize("top_p", [1.0, 0.8])
-def test_eight_answers_from_one_prefill_are_eight_separate_runs(tiny_model, batch, top_p) -> None:
-    sampling = Sampling(10, temperature=0.7, top_p=top_p, run_seed=3)
-    together = sample(tiny_model, batch, draws(), [5, 6], sampling)
-    for repeat in range(8):
-        assert sample(tiny_model, batch, draws(repeats=[repeat]), [5, 6], sampling) == together[repeat::8]
-
-
 def test_an_answer_does_not_depend_on_the_order_of_its_batch(tiny_model, batch, mini_processor) -> None:
     sampling = Sampling(10, temperature=1.0)
     forward = sample(tiny_model, batch, draws(), [], sampling)
@@ -55,38 +47,23 @@ def test_an_answer_ends_at_any_of_several_end_tokens_and_says_when_none_came(tin
         assert after.truncated == (first == 10)
 
 
-def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
-    # Probabilities 0.5, 0.25, 0.25 and an even grid of 1000 random numbers: 500, 250 and 250 draws.
-    logits_RV = torch.tensor([[0.0, 2.0, 1.0]]).log()[:, [1, 2, 2, 0]]
-    grid = (np.arange(1000) + 0.5) / 1000
-    tokens = _draw(logits_RV, np.zeros(1000, dtype=int), grid, Sampling(1))
-    assert np.bincount(tokens, minlength=4).tolist() == [500, 250, 250, 0]
-
-
-def test_the_nucleus_is_the_smallest_set_that_reaches_top_p() -> None:
-    # 0.5 + 0.3 reaches 0.7, so 0.2 is never drawn; of the rest 0.5 / 0.8 = 62.5 % are the first.
-    logits_RV = torch.tensor([[0.2, 0.5, 0.3]]).log()
-    grid = (np.arange(1000) + 0.5) / 1000
-    tokens = _draw(logits_RV, np.zeros(1000, dtype=int), grid, Sampling(1, top_p=0.7))
-    assert np.bincount(tokens, minlength=3).tolist() == [0, 625, 375]
-
-
-def test_the_k_likeliest_are_drawn_from_and_a_nucleus_is_one_of_these() -> None:
-    # Of 0.4, 0.4 and 0.2 the two likeliest have 0.4 / 0.8 each; a nucleus of 0.45 of them is the first alone.
-    logits_RV = torch.tensor([[0.2, 0.4, 0.4]]).log()
-    grid = (np.arange(1000) + 0.5) / 1000
-    shares = {}
-    for top_p in (1.0, 0.45):
-        tokens = _draw(logits_RV, np.zeros(1000, dtype=int), grid, Sampling(1, top_p=top_p, top_k=2))
-        shares[top_p] = np.bincount(tokens, minlength=3).tolist()
-    assert shares == {1.0: [0, 500, 500], 0.45: [0, 1000, 0]}
-
-
-def test_a_low_temperature_sharpens() -> None:
-    # (0.6 / 0.4) ** (1 / 0.5) = 2.25, so 2.25 / 3.25 = 69.2 %.
-    logits_RV = torch.tensor([[0.6, 0.4]]).log()
-    tokens = _draw(logits_RV, np.zeros(1000, dtype=int), (np.arange(1000) + 0.5) / 1000, Sampling(1, temperature=0.5))
-    assert np.bincount(tokens).tolist() == [692, 308]
+@pytest.mark.parametrize(
+    ("weights", "sampling", "draws_of_1000"),
+    [
+        ([2.0, 1.0, 1.0, 0.0], Sampling(1), [500, 250, 250, 0]),
+        # The nucleus is the smallest set: 0.5 + 0.3 reaches 0.7, and 0.5 / 0.8 = 62.5 % of it are the first.
+        ([0.2, 0.5, 0.3], Sampling(1, top_p=0.7), [0, 625, 375]),
+        # Of the two likeliest each has 0.4 / 0.8; a nucleus of 0.45 of these two is the first alone.
+        ([0.2, 0.4, 0.4], Sampling(1, top_k=2), [0, 500, 500]),
+        ([0.2, 0.4, 0.4], Sampling(1, top_k=2, top_p=0.45), [0, 1000, 0]),
+        # (0.6 / 0.4) ** (1 / 0.5) = 2.25, so 2.25 / 3.25 = 69.2 %.
+        ([0.6, 0.4], Sampling(1, temperature=0.5), [692, 308]),
+    ],
+)
+def test_tokens_are_drawn_from_an_even_grid_as_often_as_they_should(weights, sampling, draws_of_1000) -> None:
+    logits_RV, grid = torch.tensor([weights]).log(), (np.arange(1000) + 0.5) / 1000
+    tokens = _draw(logits_RV, np.zeros(1000, dtype=int), grid, sampling)
+    assert np.bincount(tokens, minlength=len(weights)).tolist() == draws_of_1000
 
 
 def test_random_numbers_belong_to_seed_problem_repeat_and_step() -> None:

@@ -85,20 +85,5 @@ def test_answers_come_back_for_the_repeats_that_were_asked_for(folder) -> None:
     some = loaded.generate(prompts, [[2], [0, 1]], Sampling(5))
     local.release()
     assert timeless(some) == timeless([all_of_them[0][2:], all_of_them[1][:2]])
+    assert len({answer.text for answer in all_of_them[0]}) > 1  # at temperature 1 they differ
     assert all_of_them[0][0].prompt_hash == all_of_them[1][0].prompt_hash  # the same words and pixels
-
-
-def test_an_evaluated_model_never_answers_with_the_token_of_an_image(folder) -> None:
-    loaded = local.load(local.find_model(folder), min_pixels=56 * 56, max_pixels=112 * 112, dtype="float32")
-    image_id = loaded.model.config.image_token_id
-
-    def prefer_images(_module, _arguments, output):
-        output.logits[..., image_id] = 1e4
-
-    handle = loaded.model.register_forward_hook(prefer_images)
-    turn = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Which digit?"}]}]
-    [[answer]] = loaded.generate([Prompt("a", turn, [Image.new("RGB", (56, 56))])], [[0]], Sampling(5))
-    handle.remove()
-    local.release()
-    # Special tokens are left out of the text: an answer of nothing else would have none.
-    assert answer.text

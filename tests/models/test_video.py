@@ -293,18 +293,6 @@ def test_greedy_answers_are_those_of_transformers_generate(loaded, film) -> None
     assert [a[0].text for a in ours] == loaded.processor.tokenizer.batch_decode(theirs, skip_special_tokens=True)
 
 
-def timeless(responses):
-    return [[dataclasses.replace(response, seconds=0.0) for response in of_prompt] for of_prompt in responses]
-
-
-def test_one_prefill_for_all_repeats_gives_the_answers_of_separate_ones(loaded, film) -> None:
-    prompts = [asked(film), asked(film.reordered(range(15, -1, -1)), name="b")]
-    together = loaded.generate(prompts, [range(4), range(4)], Sampling(8))
-    apart = [[loaded.generate([prompt], [[n]], Sampling(8))[0][0] for n in range(4)] for prompt in prompts]
-    assert timeless(together) == timeless(apart)
-    assert len({answer.text for answers in together for answer in answers}) > 1  # at temperature 1 they differ
-
-
 # From a row to a score --------------------------------------------------------------------------------------------
 
 

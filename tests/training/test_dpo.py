@@ -10,7 +10,7 @@ import torch
 from datasets import Dataset
 from plain_trl import plain_logprobs
 from safetensors.torch import load_file
-from trainer_parts import noted
+from trainer_parts import drift, gradient_of, noted
 from trl import DPOConfig, DPOTrainer
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
@@ -40,13 +40,6 @@ def credit_of(trainer, batch):
     return seen[0]
 
 
-def drift(trainer):
-    """Move the policy away from the reference, or every log-ratio is zero."""
-    with torch.no_grad():
-        for parameter in trainer.model.parameters():
-            parameter.mul_(1.05)
-
-
 def ratios_of(trainer, batch):
     """Return log pi / pi_ref of each token by plain forward passes."""
     reference = SimpleNamespace(model=trainer.reference, sizes=trainer.sizes)
@@ -57,12 +50,11 @@ def ratios_of(trainer, batch):
 def test_without_credit_the_loss_and_the_gradient_are_those_of_plain_trl(make_trainer, tmp_path, credit):
     ours = make_trainer("dpo", pairs=ONE)
     batch = first_batch(ours)
-    drift(ours)
+    drift(ours.model)
     if credit == "ones":
         ours.credit = credit_weights(CreditChoice(rule="uniform"), ours.reference, ours.processor.tokenizer, 0)
     loss = ours.loss(batch)
-    loss.backward()
-    found = gradients_of(ours.model)
+    found = gradient_of(loss, ours.model)
     ours.release()
 
     example = ours.data.example(0, 0)
@@ -76,26 +68,18 @@ def test_without_credit_the_loss_and_the_gradient_are_those_of_plain_trl(make_tr
     completion_mask = torch.nn.functional.pad(pairs.mask_BT, (pairs.prompt_ids_BS.shape[1], 0))
     inputs |= {"completion_mask": completion_mask, **joined_visuals(pairs.visuals_B, pairs.mask_BT.device)}
     expected = plain._compute_loss(plain.model, inputs, return_outputs=False)
-    expected.backward()
     assert num_tokens > 1
     assert abs(loss.item() - math.log(2)) > 1e-3, "the policy is not the reference"
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
-    theirs = gradients_of(plain.model)
+    theirs = gradient_of(expected, plain.model)
     assert theirs.abs().max() > 1e-3
     assert (found - theirs).abs().max() < 1e-6
-
-
-def gradients_of(model):
-    """Return the gradient, and forget it."""
-    found = torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]).clone()
-    model.zero_grad()
-    return found
 
 
 def test_the_loss_is_the_equation_of_both_responses_with_their_own_credits(make_trainer):
     trainer = make_trainer("dpo", credit="atrl")
     batch = first_batch(trainer)
-    drift(trainer)
+    drift(trainer.model)
     weights_BT = credit_of(trainer, batch)
     assert trainer.recipe.beta == 0.1
     loss = trainer.loss(batch)
@@ -126,7 +110,7 @@ def test_the_credit_follows_the_policy_only_where_the_recipe_says_so(make_traine
     trainer = make_trainer("dpo", credit="raw_attention", credit_from=credit_from)
     batch = first_batch(trainer)
     before = credit_of(trainer, batch)
-    drift(trainer)
+    drift(trainer.model)
     assert torch.equal(before, credit_of(trainer, batch)) != moves
 
 

@@ -64,6 +64,3 @@ def test_a_trainer_is_made_for_every_rule(start, base):
             assert weights is None if rule == "uniform" else isinstance(weights, CreditWeights)
             assert weights is None or weights.rule is RULES[rule]
             trainer.release()
-
-
-# The ablation tables, row by row: what the paper calls it, and the credit that says it.

@@ -8,6 +8,7 @@ import pytest
 import torch
 from plain_trl import plain_logprobs, plain_trl
 from trainer_parts import (
+    drift,
     gradients_of,
     groups_of,
     largest_difference,
@@ -111,9 +112,7 @@ def test_the_kl_term_does_not_see_the_credit(make_trainer):
     for credit in ("uniform", "atrl"):
         trainer = make_trainer("grpo", credit=credit)
         batch = without_advantage(rollout_of(trainer))
-        with torch.no_grad():
-            for parameter in trainer.model.parameters():
-                parameter.mul_(1.05)
+        drift(trainer.model)
         losses.append(loss_of(trainer, batch).item())
     assert losses[0] == losses[1] > 0
 
@@ -299,18 +298,6 @@ def test_problems_that_do_not_come_out_even_are_answered_twice_and_counted_once(
         assert generated[index] == dealt_rows[index]
         assert [(group.row, group.process) for group in groups] == [(5, 0), (6, 0), (7, 1)]
         assert [bool(group.example) for group in groups] == [group.process == index for group in groups]
-
-
-def test_no_response_has_the_token_of_an_image_or_a_video(make_trainer):
-    trainer = make_trainer("grpo")
-    media = [trainer.model.config.image_token_id, trainer.model.config.video_token_id]
-
-    def prefer_media(_module, _arguments, output):
-        output.logits[..., media] = 1e4
-
-    trainer.model.register_forward_hook(prefer_media)
-    groups = groups_of(trainer, [0, 1])
-    assert not {token for group in groups for response in group.response_ids for token in response} & set(media)
 
 
 def test_credit_finds_the_image_where_the_processor_does_not_tell_the_kinds_of_token(make_trainer, monkeypatch):

@@ -14,12 +14,6 @@ def test_the_five_methods_of_the_table_are_shipped():
     assert "mini_base" not in list_recipes(), "the base of the mini profile is made by a program of its own"
 
 
-@pytest.mark.parametrize("name", ["dapo", "ft_rl", "grpo", "gspo", "sapo"])
-def test_at_rl_is_one_changed_field_of_any_recipe(name):
-    plain, weighted = load_recipe(name).model_dump(), load_recipe(name, credit="atrl").model_dump()
-    assert {field for field in plain if plain[field] != weighted[field]} == {"credit"}
-
-
 def test_ft_rl_is_dapo_on_a_fifth_of_the_tokens():
     dapo, ft_rl = load_recipe("dapo").model_dump(), load_recipe("ft_rl").model_dump()
     assert {field for field in dapo if dapo[field] != ft_rl[field]} == {"name", "title", "entropy_fraction"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from plain_trl import plain_logprobs
-from trainer_parts import loss_of, rollout_of, what_the_loss_sees
+from trainer_parts import gradient_of, loss_of, rollout_of, what_the_loss_sees
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.recipe import load_recipe
@@ -17,12 +17,6 @@ def cut_rollout(trainer):
     kept = torch.arange(10) <= (torch.arange(len(batch)) * 3 % 10)[:, None]
     batch.mask_BT = batch.mask_BT * kept
     return batch
-
-
-def gradient_of(loss, model):
-    model.zero_grad()
-    loss.backward()
-    return torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None])
 
 
 @pytest.mark.parametrize("per_token", [False, True], ids=["advantages of responses", "advantages of tokens"])
@@ -50,15 +44,6 @@ def test_token_credit_multiplies_the_advantage_of_each_token(make_trainer):
     mask_BT = batch.mask_BT
     assert not torch.all(weights_BT == 1)
     assert ((weights_BT * mask_BT).sum(1) / mask_BT.sum(1)).tolist() == pytest.approx([1.0] * len(batch), abs=1e-5)
-
-
-def test_two_responses_by_hand_longer_ones_count_more(make_trainer):
-    # With advantages of one, the loss is -(T_1 + ... + T_B) / B at a ratio of one: here the mean length.
-    trainer = make_trainer("reinforce")
-    batch = cut_rollout(trainer)
-    batch.advantages = torch.ones(len(batch))
-    mean_length = batch.mask_BT.sum().item() / len(batch)
-    assert loss_of(trainer, batch).item() == pytest.approx(-mean_length)
 
 
 def test_it_is_refused_where_responses_would_be_older_than_the_policy():

@@ -4,8 +4,8 @@ import json
 from functools import partial
 
 import pytest
-import torch
 from plain_trl import plain_logprobs
+from trainer_parts import gradient_of
 
 from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
@@ -84,28 +84,19 @@ def test_the_loss_of_a_step_is_the_mean_over_its_response_tokens_in_all_its_part
 def test_the_loss_and_the_gradient_are_those_of_trls_trainer(make):
     trainer = make()
     [batches] = trainer.updates(0)
-    for batch in batches:
-        trainer.loss(batch).backward()
-    found = gradients(trainer)
+    found = gradient_of(sum(map(trainer.loss, batches)), trainer.model)
     # What TRL's SFTTrainer minimises by its loss type "nll": the model's own loss over the number of items.
-    num_items = sum(int(batch.mask_BT.sum()) for batch in batches)
+    num_items, loss = sum(int(batch.mask_BT.sum()) for batch in batches), 0.0
     for batch in batches:
         ids_BS, num_tokens = batch.input_ids, batch.mask_BT.shape[1]
         labels_BS = ids_BS.masked_fill(batch.attention_mask == 0, -100)
         labels_BS[:, :-num_tokens] = -100
         visuals = joined_visuals(batch.visuals_B, ids_BS.device)
         inputs = {"input_ids": ids_BS, "attention_mask": batch.attention_mask, **batch.token_fields, **visuals}
-        trainer.model(**inputs, labels=labels_BS, num_items_in_batch=num_items).loss.backward()
-    expected = gradients(trainer)
+        loss += trainer.model(**inputs, labels=labels_BS, num_items_in_batch=num_items).loss
+    expected = gradient_of(loss, trainer.model)
     assert expected.abs().max() > 1e-3
     assert (found - expected).abs().max() < 1e-6
-
-
-def gradients(trainer):
-    """Return the gradient, and forget it."""
-    found = torch.cat([weight.grad.flatten() for weight in trainer.weights if weight.grad is not None]).clone()
-    trainer.model.zero_grad()
-    return found
 
 
 def test_rows_come_in_the_order_of_the_run(make):
