@@ -67,10 +67,10 @@ def fillers(fewest_and_most: tuple[int, int], rng: np.random.Generator) -> str:
     return " ".join(FILLERS[index] for index in rng.integers(len(FILLERS), size=count))
 
 
-def corpus(num_problems: int = 200, seed: int = 0) -> Iterator[str]:
+def corpus() -> Iterator[str]:
     """Yield texts that hold every word of the question and of the chains."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     yield QUESTION
-    for _ in range(num_problems):
+    for _ in range(200):
         readings = tuple(int(digit) for digit in rng.integers(10, size=NUM_CELLS))
         yield chain(right(readings), Chains(fillers_before=(3, 6), fillers_between=(2, 5)), rng)

@@ -1,4 +1,5 @@
 import math
+import re
 
 import pytest
 import torch
@@ -46,30 +47,7 @@ def test_auc_equals_counting_all_pairs_and_the_reverse_score_its_complement(pair
 
 
 def test_the_first_listing_of_the_digits_is_the_transcription():
-    tokens = [
-        "I",
-        " see",
-        " ",
-        "3",
-        " ",
-        "7",
-        ".",
-        " ",
-        "3",
-        " +",
-        " ",
-        "7",
-        " =",
-        " ",
-        "1",
-        "0",
-        ".",
-        " \\boxed",
-        "{",
-        "1",
-        "0",
-        "}",
-    ]
+    tokens = re.findall(r"\d| ?[Ia-z+=\\]+| |[.{}]", "I see 3 7. 3 + 7 = 10. \\boxed{10}")
     assert marked(tokens, "3 7") == [3, 5]
 
 

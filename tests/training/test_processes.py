@@ -40,15 +40,10 @@ def launch(tmp_path, base_folder, data_dir, profile):
     return run
 
 
-@pytest.fixture
-def two_processes(launch):
-    return launch
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("finetuning", ["lora", "full"])
-def test_a_model_shared_by_two_processes_is_sampled_by_each_and_saved_whole(two_processes, base_folder, finetuning):
-    first, second = two_processes("shared", name="grpo", credit="atrl", finetuning=finetuning, most_file_bytes=600_000)
+def test_a_model_shared_by_two_processes_is_sampled_by_each_and_saved_whole(launch, base_folder, finetuning):
+    first, second = launch("shared", name="grpo", credit="atrl", finetuning=finetuning, most_file_bytes=600_000)
     assert [len(report["rows"]) for report in (first, second)] == [2, 2], "of two rollouts a share each"
     assert first["digest"] == second["digest"]
     checkpoint = Path(first["checkpoint"])
@@ -75,9 +70,9 @@ def test_a_model_shared_by_two_processes_is_sampled_by_each_and_saved_whole(two_
 
 
 @pytest.mark.slow
-def test_a_shared_model_in_bfloat16_keeps_in_float32_what_sums_and_a_part_of_what_is_large(two_processes, base_folder):
+def test_a_shared_model_in_bfloat16_keeps_in_float32_what_sums_and_a_part_of_what_is_large(launch, base_folder):
     sizes = {"dtype": "bfloat16", "completions_per_device": 1}  # and so several passes for an update
-    reports = two_processes("shared", name="grpo", credit="atrl", overrides=sizes)
+    reports = launch("shared", name="grpo", credit="atrl", overrides=sizes)
     sizes_of = {name: value.numel() for name, value in load_file(base_folder / "model.safetensors").items()}
     num_weights = sum(sizes_of.values())
     in_layers = sum(size for name, size in sizes_of.items() if name.startswith("model.layers."))
@@ -187,16 +182,16 @@ def assert_merged(adapter, trained, base):
 
 
 @pytest.mark.slow
-def test_a_model_shared_by_two_processes_learns_from_images_and_videos_together(two_processes, video_dir):
+def test_a_model_shared_by_two_processes_learns_from_images_and_videos_together(launch, video_dir):
     problems = load_training_data("video_r1", video_dir).problems
     assert {bool(problem.videos) for problem in problems} == {True, False}
-    first, second = two_processes("shared", video_dir, name="t_grpo", credit="atrl", data="video_r1")
+    first, second = launch("shared", video_dir, name="t_grpo", credit="atrl", data="video_r1")
     assert first["digest"] == second["digest"]
 
 
 @pytest.mark.slow
-def test_two_processes_replace_problems_by_ones_that_neither_has_as_one_process_would(two_processes):
-    reports = two_processes("apart", name="dapo", overlong_cache_fraction=None)
+def test_two_processes_replace_problems_by_ones_that_neither_has_as_one_process_would(launch):
+    reports = launch("apart", name="dapo", overlong_cache_fraction=None)
     for rollout in ("0", "1"):
         drawn = [row for report in reports for key, *rows in report["rows"] if key.startswith(rollout) for row in rows]
         # Four are missing, so eight are drawn, twice. There are sixteen, and none comes twice before all have come.

@@ -57,9 +57,9 @@ class Efficiency:
     high: Number
 
 
-def efficiencies(moments: Moments, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> list[Efficiency]:
+def efficiencies(moments: Moments, num_resamples: int = NUM_RESAMPLES) -> list[Efficiency]:
     """The efficiency of each rule; NaN where the batch's own signal is not clearly positive."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     num_blocks = len(moments.prompts_K)
     factors_R = factors(moments, np.ones(num_blocks))
     draws = rng.multinomial(num_blocks, np.full(num_blocks, 1 / num_blocks), size=num_resamples)

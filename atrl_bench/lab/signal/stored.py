@@ -106,7 +106,7 @@ class SignalColumn:
         return self.request.rules[1:]  # the first is uniform credit
 
 
-def signal_columns(table: SignalTable, run_dir: RunDir, seed: int = 0) -> list[SignalColumn]:
+def signal_columns(table: SignalTable, run_dir: RunDir) -> list[SignalColumn]:
     """The columns of a table in a run folder; writes the generated data that names them."""
     sizes = table.profiles.get(run_dir.profile.name, table.sizes)
     columns = []
@@ -114,7 +114,7 @@ def signal_columns(table: SignalTable, run_dir: RunDir, seed: int = 0) -> list[S
         rules = tuple(rule for rule in table.rules if rule not in table.without.get(world.name, ()))
         for base in world.bases:
             request = SignalRequest(
-                base, table.recipe, world.data, (UNIFORM, *rules), sizes.prompts, sizes.held_out, seed
+                base, table.recipe, world.data, (UNIFORM, *rules), sizes.prompts, sizes.held_out, seed=0
             )
             try:
                 columns.append(SignalColumn(world.name, base, request, spec_key(signal_spec(request, run_dir))))
