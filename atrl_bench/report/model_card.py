@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from atrl_bench.errors import MissingDataError
+from atrl_bench.escape import markdown
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model
@@ -20,6 +21,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.checkpoint_store import upload_model
 from atrl_bench.models.local import find_model
 from atrl_bench.printable import Record
+from atrl_bench.report.evaluations import protocol
 from atrl_bench.report.frame import CellPlace, headline_metric, places_of_cells, score_or_bounds
 from atrl_bench.report.page import environment
 from atrl_bench.results import numbers
@@ -75,14 +77,12 @@ def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace]
 def _result(store: Store, cell: Cell) -> str:
     task, metric = headline_metric(cell)
     estimate, between = score_or_bounds(store, cell, metric)
-    judge = (cell.spec.get("judge") or {}).get("model", "rules alone")
-    cut = f" of the first {cell.spec['limit']}" if cell.spec.get("limit") else ""
-    where = f"{task.title} ({cell.spec['split']}{cut}) | {metric}"
+    where = f"{task.title} ({cell.spec['split']}) | {metric}"
     score, interval = numbers.percent(estimate.mean, 1), numbers.interval(estimate)
     if between is not None:
         score, interval = "none: the judge failed", f"{100 * between[0]:.1f} to {100 * between[1]:.1f}"
     value = f"{score} | {interval} | {estimate.num_problems:,}"
-    return f"| {where} | {value} | {judge} |"
+    return f"| {where} | {value} | {markdown(protocol(cell.spec))} |"
 
 
 def _commands(places: Iterable[CellPlace], run_dir: RunDir) -> list[str]:

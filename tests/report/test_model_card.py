@@ -23,6 +23,9 @@ from atrl_bench.training.run_spec import run_spec
 SMOKE = load_profile("smoke")
 
 
+ASKED = "profile smoke; temperature 0.1; at most 64 tokens; 1 answer; three templates"
+
+
 @pytest.fixture
 def run_dir(tmp_path):
     """A folder with one finished training, which was right on three of four problems."""
@@ -40,7 +43,7 @@ def run_dir(tmp_path):
         decoding = {"repeats": 1, "temperature": 0.1, "top_p": 1.0, "max_new_tokens": 64}
         spec = {"kind": "evaluation", "task": "geoqa_test", "task_version": "1", "split": "test", "judge": None}
         spec |= {"model_name": key, "model_digest": "d" * 16, "decoding": decoding, "limit": None, "profile": "smoke"}
-        fill_cell(store, spec, "+++-")
+        fill_cell(store, spec | {"run_seed": 0}, "+++-")
     return run_dir, key
 
 
@@ -54,7 +57,7 @@ def test_a_card_has_the_numbers_their_intervals_and_how_to_redo_them(run_dir):
     assert "A tiny model of the mini world" in text
     # Three of four: 75 percent. With t = 3.18 of three degrees and a standard error of 1/4, x = t^2 / (4^2 3/16) = 3.38
     # makes the centre (0.75 + x/2) / (1 + x) = 0.557 and the reach sqrt(3/16 x + x^2/4) / (1 + x) = 0.426.
-    assert "| GeoQA (test) | acc@1 | 75.0 | 13.1 to 98.4 | 4 | rules alone |" in text
+    assert f"| GeoQA (test) | acc@1 | 75.0 | 13.1 to 98.4 | 4 | {ASKED} |" in text
     assert "in 1 min 15 s" in text
     assert yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])["credit"]["rule"] == "atrl"
     assert "atrl-bench train RECIPE --profile smoke" in text
@@ -66,10 +69,12 @@ def test_where_a_judge_failed_on_a_fifth_a_card_a_log_and_a_frame_have_no_score(
         (cell,) = store.cells(kind="evaluation")
         key = fill_cell(store, {**cell.spec, "task": "mathvision_testmini"}, "+" * 40 + "-" * 40 + "j" * 20)
         log = log_of(store, store.cell(key))
+        other = {"task": "chartqapro_test", "image": "blank", "grader": "mathruler 0.1.0"}
+        fill_cell(store, {**cell.spec, **other}, "----")
     (path,) = export(run_dir, "card")
-    assert (
-        "| MathVision (test) | acc@1 | none: the judge failed | 40.0 to 60.0 | 80 | rules alone |" in path.read_text()
-    )
+    text = path.read_text()
+    assert f"| MathVision (test) | acc@1 | none: the judge failed | 40.0 to 60.0 | 80 | {ASKED} |" in text
+    assert f"| 4 | {ASKED}; pictures blank; graded by mathruler 0.1.0 |" in text
     (scorer,) = log["results"]["scores"]
     values = {name: metric["value"] for name, metric in scorer["metrics"].items()}
     assert values == {"acc@1, lowest": 0.4, "acc@1, highest": 0.6}
