@@ -190,7 +190,8 @@ def options_of(row: Mapping[str, Any], column: str) -> tuple[str, ...]:
     if cell and (not isinstance(cell, list) or any(isinstance(option, list | Mapping) for option in cell)):
         raise ValueError(f"its options {str(cell)[:40]!r} are no list of texts")
     texts = [str(option) for option in cell]
-    bare = [re.fullmatch(rf"\(?{chr(65 + n)}[.):]\s*(.+)", text, flags=re.DOTALL) for n, text in enumerate(texts)]
+    letters = [re.escape(chr(ord("A") + number)) for number in range(len(texts))]
+    bare = [re.fullmatch(rf"\(?{a}[.):]\s*(.+)", text, flags=re.DOTALL) for a, text in zip(letters, texts, strict=True)]
     return tuple(text if not all(bare) or match is None else match[1] for text, match in zip(texts, bare, strict=True))
 
 

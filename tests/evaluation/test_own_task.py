@@ -59,6 +59,7 @@ def problems_of(name):
         ({"answer": "B) 4", "options": ["(A) 3", "(B) 4"]}, r"\boxed{4}", r"\boxed{3}"),
         ({"answer": "E. coli", "options": ["C. elegans", "E. coli"]}, r"\boxed{B}", r"\boxed{A}"),
         ({"answer": "B", "options": {"B": "blue", "A": "red"}}, r"\boxed{blue}", r"\boxed{red}"),
+        ({"answer": "F", "options": [f"x{n}" for n in range(30)]}, r"\boxed{x5}", r"\boxed{x4}"),
         ({"answer": 10**20}, r"\boxed{10^{20}}", r"\boxed{10^{19}}"),
     ],
 )
