@@ -326,6 +326,7 @@ def test_a_list_is_compared_in_order_whatever_its_brackets():
     assert grade(r"\boxed{(2014,2016)}", gold).state == "correct"
     assert grade(r"\boxed{2014, 2016}", gold).state == "correct"
     assert grade(r"\boxed{[2016, 2014]}", gold).state == "wrong"
+    assert grade(r"\boxed{2016, 2014}", Gold("2014, 2016", kind="list")).state == "wrong"
 
 
 def test_a_response_without_an_answer_is_unparseable_not_wrong():

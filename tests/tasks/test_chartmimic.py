@@ -61,14 +61,6 @@ def problems_of(name, data_dir):
     return info, rows, [to_problem(info, row) for row in rows]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_synthetic_benchmark_names_every_chart_once_and_its_pictures_open(name, mini_world):
-    info, rows, problems = problems_of(name, mini_world)
-    assert len({problem.problem_id for problem in problems}) == len(problems) > 0
-    assert {problem.meta["chart_type"] for problem in problems} <= {"bar", "barh", "plot", "scatter"}
-    assert all(image.size == (224, 168) for row in rows for image in info.module.images(row))
-
-
 def test_a_customized_program_draws_the_data_of_its_instruction(mini_world):
     _, rows, _ = problems_of("chartmimic_customized_600", mini_world)
     for row in rows:

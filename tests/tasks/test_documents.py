@@ -125,11 +125,6 @@ def test_a_gold_ends_without_its_full_stop_and_a_missing_flag_is_no_flag() -> No
     assert grade(boxed("Germany."), gold).state == "correct"
 
 
-def test_what_the_score_is_broken_down_by_is_kept_with_every_problem() -> None:
-    problem = to_problem(find_task("chartqapro_test"), chart_row())
-    assert problem.meta[CHART.BREAKDOWN] == "Factoid"
-
-
 def test_the_official_variant_is_reported_beside_the_score_and_each_type_by_itself(tmp_path) -> None:
     info = find_task("chartqapro_test")
     rows = [

@@ -46,3 +46,4 @@ def test_lmms_eval_asks_the_same(name, mini_world, lmms_task) -> None:
     theirs = lmms_task(task, rows, run_seed=5)
     for row in rows:
         assert without_pixels(messages_of(task, row, {"run_seed": 5})) == without_pixels(theirs.doc_to_messages(row))
+        assert theirs.doc_to_target(row) == task.code.gold(row).answer
