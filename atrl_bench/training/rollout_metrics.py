@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from atrl_bench.training.advantages import are_mixed
 from atrl_bench.training.rollout import Group
 
 
@@ -33,6 +34,5 @@ def reward_metrics(rewards_RF: Tensor, names: Sequence[str], reward_PG: Tensor) 
         found[f"rewards/{name}/mean"], found[f"rewards/{name}/std"] = known.mean().item(), known.std().item()
     known = reward_PG[~reward_PG.isnan()]
     found["reward"], found["reward_std"] = known.mean().item(), known.std().item()
-    spread_P = reward_PG.nan_to_num(float("-inf")).amax(1) - reward_PG.nan_to_num(float("inf")).amin(1)
-    found["frac_reward_zero_std"] = (spread_P < 1e-8).float().mean().item()
+    found["frac_reward_zero_std"] = (~are_mixed(reward_PG)).float().mean().item()
     return found

@@ -22,6 +22,7 @@ from trainer_parts import (
 )
 
 from atrl_bench.credit.workers import CreditWorkers
+from atrl_bench.training.advantages import group_relative
 from atrl_bench.training.length_batching import Part, parts_of
 from atrl_bench.training.loop import Loop
 from atrl_bench.training.recipe import CreditChoice
@@ -260,6 +261,13 @@ def test_dynamic_sampling_leaves_only_groups_with_both_kinds_of_answer(make_trai
     assert (batch.advantages.abs() > 0).all()
     assert noted(trainer, "dynamic_sampling/num_generations") == [2.0]
     assert noted(trainer, "dynamic_sampling/num_unfilled") == [0.0]
+
+
+def test_equal_rewards_have_no_advantage_though_their_mean_rounds_to_another_number():
+    reward_PG = torch.full((2, 8), 0.7)
+    assert reward_PG[0].mean() < reward_PG[0, 0], "in single precision eight times 0.7 by eight is less"
+    reward_PG[1, 0] = math.nan
+    assert not group_relative(reward_PG).any()
 
 
 def test_a_problem_that_comes_twice_in_a_rollout_is_answered_anew(make_trainer):

@@ -5,6 +5,7 @@ Shapes: P problems, G responses to each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,19 @@ if TYPE_CHECKING:
 def group_relative(reward_PG: Tensor) -> Tensor:
     """GRPO (arXiv 2402.03300, section 4.1): (R - mean) / (std + 1e-4) over the responses to the same problem.
 
-    The deviation is that of a sample, divided by G - 1. What no reward could grade, NaN, has none and counts in none.
+    The deviation is that of a sample, divided by G - 1. What no reward could grade, NaN, has none and counts in none;
+    equal rewards have none either, whose mean may round to another number.
     """
     centred_PG = reward_PG - reward_PG.nanmean(1, keepdim=True)
     count_P1 = (~reward_PG.isnan()).sum(1, keepdim=True)
     variance_P1 = centred_PG.square().nanmean(1, keepdim=True) * count_P1 / (count_P1 - 1)
-    return torch.nan_to_num(centred_PG / (variance_P1.sqrt() + 1e-4), nan=0.0)
+    return torch.nan_to_num(centred_PG / (variance_P1.sqrt() + 1e-4), nan=0.0) * are_mixed(reward_PG)
+
+
+def are_mixed(reward_PG: Tensor) -> Tensor:
+    """Whether a group has two rewards that differ, (P, 1)."""
+    least_P1, most_P1 = reward_PG.nan_to_num(math.inf).amin(1, True), reward_PG.nan_to_num(-math.inf).amax(1, True)
+    return least_P1 < most_P1
 
 
 class GroupRelative:
