@@ -274,10 +274,11 @@ class Loop(Trainer):
             self.clock.add("attention_rows", recording.seconds)
         return responses
 
-    def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
+    def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> tuple[list[Any], list[Any]]:
         if not messages_P and not (self.vllm and self.vllm.is_shared):  # then others wait for this process's part
-            return []
-        return completions_of(self.processor, self.sample(self.read(messages_P, keys_P), size).token_ids)
+            return [], []
+        token_ids = self.sample(self.read(messages_P, keys_P), size).token_ids
+        return token_ids, completions_of(self.processor, token_ids)
 
     def read(self, messages_P: Sequence[Any], keys_P: Sequence[str]) -> PromptBatch:
         return read_prompts(self.processor, messages_P, keys_P, self.model.dtype)

@@ -217,8 +217,8 @@ class RolloutTools(Protocol):
     def score(self, rollout: Rollout, phase: str = "scoring", *, trim: bool = True, model: Any = None) -> ScoredTokens:
         """What one more pass, of the policy unless told, says of a rollout's responses."""
 
-    def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> list[list[dict[str, str]]]:
-        """`size` responses to each prompt, outside of the metrics of the rollout."""
+    def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> tuple[list[Any], list[Any]]:
+        """Token ids and completions of `size` responses to each prompt, outside of the metrics of the rollout."""
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """The text of each token by itself."""

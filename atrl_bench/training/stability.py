@@ -24,6 +24,7 @@ from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.training.group_sampling import completions_of, prompt_inputs, sample_groups
 from atrl_bench.training.multimodal import PromptBatch, joined_visuals, messages_of
 from atrl_bench.training.order import further_problems
+from atrl_bench.training.rewards.combined import Rewards
 from atrl_bench.training.sharding import whole
 
 if TYPE_CHECKING:
@@ -72,11 +73,10 @@ class StabilityChecks:
             ).token_ids
             drifts = self._drifts(model, prompts, responses) if self._base_weights else []
         completions = completions_of(loop.processor, responses)
-        columns = {name: [example[name] for example in examples] for name in examples[0] if name != "prompt"}
         shares: dict[str, float] = {}
-        grade = loop.rewards.functions[0]
-        rewards = grade(prompts=messages, completions=completions, log_metric=shares.__setitem__, **columns)
-        loop.note("check/greedy", fmean(max(0.0, reward) for reward in rewards))
+        accuracy = Rewards(loop.rewards.functions[:1])
+        rewards_R1 = accuracy.of_responses(examples, messages, responses, completions, shares.__setitem__)
+        loop.note("check/greedy", fmean(max(0.0, reward) for reward in rewards_R1[:, 0].tolist()))
         if UNREADABLE in shares:
             loop.note("check/readable", 1.0 - shares[UNREADABLE])
         if drifts:

@@ -57,7 +57,7 @@ def main(vllm, base, data, out, profile):
         report = {"before": before, "after": greedy(trainer)}
         rows = {"0": [0], "1": []}[os.environ["RANK"]]  # as T-GRPO, where one has no video
         asked = [messages_of(trainer.data.example(row, 0)) for row in rows]
-        report["alone"] = len(trainer.respond(asked, ["again"] * len(asked), 2))
+        report["alone"] = len(trainer.respond(asked, ["again"] * len(asked), 2)[0])
         engine = trainer.vllm.llm.llm_engine.model_executor.driver_worker.model_runner.model
         report["weights"] = sum(one.numel() for one in engine.parameters()) if vllm == "real" else None
     (Path(out) / f"process-{os.environ['RANK']}.json").write_text(json.dumps(report))

@@ -27,6 +27,7 @@ from atrl_bench.training.multimodal import messages_of
 from atrl_bench.training.order import generator
 from atrl_bench.training.recipe import Temporal
 from atrl_bench.training.rewards import GroupReward, Reward
+from atrl_bench.training.rewards.combined import Rewards
 
 if TYPE_CHECKING:
     from atrl_bench.training.rollout import Group, RolloutTools
@@ -91,15 +92,12 @@ class TemporalReward(GroupReward):
         size = self._settings.num_shuffled(tools.group_size)
         with tools.clock.phase("generation_shuffled"):
             prompts = [shuffled_prompt(group, tools.run_seed) for group in again]
-            completions = tools.respond(prompts, [f"{group.key}:shuffled" for group in again], size)
+            token_ids, completions = tools.respond(prompts, [f"{group.key}:shuffled" for group in again], size)
         if not again:
             return [None] * len(groups)
-        inputs = [group.example for group in again for _ in range(size)]
-        columns = {name: [example[name] for example in inputs] for name in ("answer", "kind", "choices")}
+        examples, accuracy = [group.example for group in again], Rewards([self._accuracy])
         with tools.clock.phase("reward"):
-            rewards = torch.tensor(
-                self._accuracy(completions=completions, **columns), device=groups[0].rewards_GF.device
-            )
+            [rewards] = accuracy.of_responses(examples, prompts, token_ids, completions, lambda *_: None).T
         rewards_of = {group.key: rewards_H for group, rewards_H in zip(again, rewards.split(size), strict=True)}
         return [rewards_of.get(group.key) for group in groups]
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from trainer_parts import logged
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, UnknownNameError
 from atrl_bench.profiles import load_profile
@@ -26,6 +27,9 @@ def too_few(completions, **_):
 
 def broken(completions, **_):
     return [completion["content"] for completion in completions]
+
+def short(prompts, completions, completion_ids, hint, **_):
+    return [float(len(ids) < 5) for ids in completion_ids]
 
 def words(completions, **_):
     return ["good"] * len(completions)
@@ -79,6 +83,16 @@ def test_one_that_compares_the_responses_to_a_problem_is_asked_when_all_are_ther
     for group in trainer.generate([0, 1], "0:0"):
         lengths = [len(ids) for ids in group.response_ids]
         assert group.accuracies.tolist() == [float(length == min(lengths)) for length in lengths]
+
+
+def test_greedy_answers_on_the_way_are_graded_by_it_also_where_rows_differ_in_columns(open_trainer, code, tmp_path):
+    rows = [{"question": f"{n} + 0?", "answer": str(n)} | ({"hint": "count"} if n % 2 else {}) for n in range(16)]
+    (tmp_path / "hints.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    sizes = {"checks": 1, "num_rollouts": 1}
+    recipe = load_recipe("grpo", data=f"{tmp_path}/hints.jsonl", rewards=f"{code}:short", overrides=sizes)
+    trainer = open_trainer(recipe, None)
+    trainer.train()
+    assert len(logged(trainer, "check/greedy")) == 1
 
 
 def test_a_response_that_it_has_nothing_to_say_of_has_no_reward_and_no_advantage(open_trainer, code, questions):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from trainer_parts import change_what_is_sampled, groups_of, rollout_of
+from trainer_parts import change_what_is_sampled, groups_of, noted, rollout_of
 from transformers import AutoModelForImageTextToText
 
 from atrl_bench.errors import InvalidFileError
@@ -112,6 +112,14 @@ def test_shuffled_frames_are_the_same_pictures_at_the_same_moments_and_change_wh
     with torch.no_grad():
         in_order, shuffled = (trainer.model(**inputs, **seen).logits[0, -1] for seen in (group.visual, visual))
     assert (in_order - shuffled).abs().max() > 1e-4
+
+
+def test_a_reward_of_ones_own_grades_shuffled_responses_as_it_does_the_others(make_video_trainer, tmp_path):
+    code = "def odd(prompts, completions, completion_ids, **_):\n    return [len(ids) % 2 for ids in completion_ids]\n"
+    (tmp_path / "mine.py").write_text(code)
+    trainer = make_video_trainer(rewards=f"{tmp_path}/mine.py:odd")
+    groups_of(trainer, rows_about(trainer, "video", 1))
+    assert noted(trainer, "temporal/accuracy_shuffled")
 
 
 def test_the_bonus_is_in_the_rewards_of_videos_and_not_of_images(make_video_trainer, monkeypatch):
