@@ -195,6 +195,8 @@ def model_inputs(processor: Any, texts: Sequence[str], prompts: Sequence[Prompt]
         options["videos"] = [video.frames for video in videos]
         options["video_metadata"] = [video.metadata for video in videos]
         options["do_sample_frames"] = False
+    if (begin := processor.tokenizer.bos_token) and texts[0].startswith(begin):
+        options["add_special_tokens"] = False  # the tokenizer's would be a second one
     inputs = processor(text=list(texts), **options, padding=True, return_tensors="pt")
     inputs.pop("video_metadata", None)
     for name in ("pixel_values", "pixel_values_videos"):

@@ -56,7 +56,9 @@ def given_group(
     tokenizer = processor.tokenizer
     prompt = read_prompts(processor, [messages_of(example)], [""], dtype)
     fields = {name: rows_P[0] for name, rows_P in prompt.token_fields_P.items()}
-    response_ids = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in responses]
+    response_ids = [
+        [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id] for text in responses
+    ]
     no_rewards = torch.zeros(len(responses), 0)
     return Group(row, "", prompt.token_ids_P[0], fields, response_ids, None, no_rewards, example, prompt.visuals_P[0])
 

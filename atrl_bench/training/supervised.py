@@ -38,7 +38,7 @@ def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_t
             next_step="train on a set with reasoning, such as video_r1_cot",
         )
     texts = [response_of(problem.process, problem.answer, form) for problem in with_process]
-    lengths = [len(ids) + 1 for ids in tokenizer(texts)["input_ids"]]
+    lengths = [len(ids) + 1 for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
     kept = [problem for problem, length in zip(with_process, lengths, strict=True) if length <= max_response_tokens]
     num_read = len(with_process)
     left_out = {"no response": len(data.problems) - num_read, "response too long": num_read - len(kept)}

@@ -1,10 +1,12 @@
 """Videos on their way through a rollout: every pass over a response is the plain forward pass over its own video."""
 
+import copy
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from trainer_parts import (
     drift,
     gradients_of,
@@ -19,6 +21,7 @@ from trainer_parts import (
 from atrl_bench.credit import visual_columns
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.training.multimodal import joined_visuals
+from atrl_bench.training.rollout import given_group
 
 ROWS = (0, 2, 4, 7)  # the last is about an image
 
@@ -76,6 +79,18 @@ def test_the_first_token_is_drawn_from_the_logits_of_a_plain_forward_pass(make_v
         allowed_V = first_RV[place] > torch.finfo(first_RV.dtype).min
         assert torch.allclose(first_RV[place][allowed_V], expected_V[allowed_V], atol=2e-5)
     assert len(second_RV) >= 3
+
+
+def test_a_token_that_begins_a_text_begins_a_prompt_once_and_no_response(mini_processor):
+    processor = copy.deepcopy(mini_processor)
+    begin = processor.tokenizer.bos_token = "<|im_start|>"  # with which the chat template begins
+    processor.tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        f"{begin} $A", special_tokens=[(begin, processor.tokenizer.bos_token_id)]
+    )
+    assert processor.tokenizer("2")["input_ids"][0] == processor.tokenizer.bos_token_id
+    example = {"prompt": [{"role": "user", "content": [{"type": "text", "text": "1 + 1"}]}], "images": [], "videos": []}
+    plain, begun = (given_group(one, 0, example, ["2"], torch.float32) for one in (mini_processor, processor))
+    assert (begun.prompt_ids, begun.response_ids) == (plain.prompt_ids, plain.response_ids)
 
 
 def test_the_moments_of_the_frames_reach_every_pass(make_video_trainer):
