@@ -17,7 +17,7 @@ from atrl_bench.data.layout import is_whole, own_file, split_files
 from atrl_bench.data.published import Publication, RepositoryPart
 from atrl_bench.data.repository import Repository, listing
 from atrl_bench.data.source import Folder, OnHub, Source
-from atrl_bench.data.tables import read_light_rows, rows_sha256
+from atrl_bench.data.tables import pictures_beside, read_light_rows, rows_sha256
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
 
@@ -169,6 +169,9 @@ def data_digest(dataset: Dataset, data_dir: Path | None) -> str:
     """
     source, names = located(dataset, data_dir)
     files = media_files(dataset, data_dir)
+    if dataset.file is not None:
+        beside = {name: own_file(root_of(dataset, data_dir), name) for name in pictures_beside(source.paths(names))}
+        files |= {name: path for name, path in beside.items() if path.is_file()}
     sums = source.sha256(names) if dataset.publication.made is None else rows_sha256(source.paths(names))
     extras = [root_of(dataset, data_dir) / name for name in dataset.extras]
     present = [path for path in extras if path.is_file()]

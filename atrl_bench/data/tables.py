@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.data.limits import most_bytes
+from atrl_bench.data.pictures import CELL
 from atrl_bench.digests import sha256_of
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of
 from atrl_bench.sandbox.pool import Failure, WorkerPool, allow_memory
@@ -64,6 +65,26 @@ def read_light_rows(path: Path) -> list[dict[str, Any]]:
         file = _opened(path)
         light = [column.name for column in file.schema_arrow if "binary" not in str(column.type)]
         return list(file.read(light).to_pylist())
+
+
+def pictures_beside(paths: Sequence[Path]) -> list[str]:
+    """The files that these tables name as pictures, in cells that could embed them."""
+    parquet = [path for path in paths if path.suffix not in TEXT_SUFFIXES]
+    found = sha256_of(parquet, of=_pictures_beside, memory="pictures.json")
+    return sorted({name for names in found for name in json.loads(names)})
+
+
+def _pictures_beside(path: Path) -> str:
+    names = set()
+    with reading(path):
+        file = _opened(path)
+        columns = [field.name for field in file.schema_arrow if all(f"{name}:" in str(field.type) for name in CELL)]
+        for batch in file.iter_batches(STREAM_ROWS, columns=columns) if columns else ():
+            for cell in (cell for column in batch.to_pydict().values() for cell in column):
+                for one in cell if isinstance(cell, list) else [cell]:
+                    if isinstance(one, dict) and one.keys() == CELL and one["path"] and not one["bytes"]:
+                        names.add(str(one["path"]))
+    return json.dumps(sorted(names))
 
 
 def rows_sha256(paths: Sequence[Path]) -> list[str]:

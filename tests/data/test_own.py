@@ -80,6 +80,17 @@ def test_a_column_that_the_first_row_leaves_empty_is_read_all_the_same(tmp_path,
     assert data_digest(find_set(name), None) != before
 
 
+def test_a_picture_that_a_cell_names_in_place_of_its_bytes_is_in_the_key(tmp_path, picture):
+    """As `datasets` writes a column of images that it has not embedded."""
+    kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    shown = pyarrow.array([{"bytes": None, "path": picture}], kind)
+    name = str(tmp_path / "mine.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"question": ["How many?"], "answer": ["7"], "image": shown}), name)
+    before = data_digest(find_set(name), None)
+    Image.new("RGB", (28, 28), "blue").save(tmp_path / picture)
+    assert data_digest(find_set(name), None) != before
+
+
 def test_answers_of_numbers_and_of_words_are_what_they_are(tmp_path):
     rows = [{"question": "2 + 2?", "answer": 4}, {"question": "Which?", "answer": "x + 1"}]
     assert [problem.answer for problem in problems(written(tmp_path / "mine.jsonl", rows))] == ["4", "x + 1"]
