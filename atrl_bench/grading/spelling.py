@@ -75,7 +75,7 @@ def fold(text: str) -> str:
     return "".join(_ARTICLES.sub("", text.casefold()).split())
 
 
-_VALUES = {word: value for value, word in enumerate(NUMBER_WORDS)} | {
+NUMBER_VALUES = {word: value for value, word in enumerate(NUMBER_WORDS)} | {
     f"{tens} {one}".strip(): 10 * place + value
     for place, tens in enumerate(TENS, start=2)
     for value, one in enumerate(("", *NUMBER_WORDS[1:10]))
@@ -85,7 +85,7 @@ _VALUES = {word: value for value, word in enumerate(NUMBER_WORDS)} | {
 def in_digits(number: str) -> str:
     """A number in digits where it is in words and above twelve or negative: "thirty-six", "negative eight"."""
     words = " ".join(number.lower().replace("-", " ").split())
-    value = _VALUES.get(words.removeprefix("negative "))
+    value = NUMBER_VALUES.get(words.removeprefix("negative "))
     if value is None or words in NUMBER_WORDS[:13]:
         return number
     return f"-{value}" if words.startswith("negative ") else str(value)

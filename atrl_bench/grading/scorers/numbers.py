@@ -8,12 +8,10 @@ import re
 from atrl_bench.grading.answer_parser import Quantity, parse
 from atrl_bench.grading.numbers_in_text import sole_number
 from atrl_bench.grading.scorers.scored import Scored
-from atrl_bench.grading.spelling import NUMBER_WORDS, TENS
+from atrl_bench.grading.spelling import NUMBER_VALUES
 from atrl_bench.results.records import Gold
 
-_VALUES = {word: n for n, word in enumerate(NUMBER_WORDS)} | {word: 10 * n for n, word in enumerate(TENS, start=2)}
-_TENS_RE, _UNITS_RE, _ALONE_RE = ("|".join(words) for words in (TENS, NUMBER_WORDS[1:10], NUMBER_WORDS))
-_SPELLED = re.compile(rf"\b(?:({_TENS_RE})(?:[\s-]({_UNITS_RE}))?|({_ALONE_RE}))\b")
+_SPELLED = re.compile(rf"\b(?:{'|'.join(sorted(NUMBER_VALUES, key=len, reverse=True))})\b")
 
 
 def mra(answer: str, gold: Gold) -> Scored:
@@ -48,11 +46,10 @@ def read_number(text: str) -> float | None:
             continue
         if math.isfinite(number):
             return number
-    spelled = _SPELLED.findall(text.lower())
+    spelled = _SPELLED.findall(re.sub(r"[\s-]", " ", text.lower()))
     if len(spelled) != 1 or re.search(r"\d|\b(?:hundred|thousand|million|half)\b", text.lower()):
         return None
-    tens, unit, alone = spelled[0]
-    return float(_VALUES[alone] if alone else _VALUES[tens] + _VALUES.get(unit, 0))
+    return float(NUMBER_VALUES[spelled[0]])
 
 
 # Rules of others, as published, for comparing with numbers that were made with them; no task here uses one.
