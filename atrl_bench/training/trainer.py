@@ -23,6 +23,7 @@ from torch.nn.utils import clip_grad_norm_
 from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.engines.stop import Stopped, StopRequest
+from atrl_bench.errors import AtrlBenchError
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.training.arguments import at_once, recomputes
 from atrl_bench.training.checkpoints import Checkpoints, state_of, step_of
@@ -65,6 +66,7 @@ class Trainer(ABC):
         self.device = next(self.model.parameters()).device
         self.num_updates, self.updates_per_rollout = num_updates, updates_per_rollout
         self.step = 0  # updates so far
+        self.has_learned = False  # from any of them, or an earlier run from one
         if recomputes(self.sizes):
             recompute(self.model)
         self.weights = [weight for weight in self.model.parameters() if weight.requires_grad]
@@ -121,6 +123,12 @@ class Trainer(ABC):
                 self.checkpoints.finish()
             raise
         self.checkpoints.finish()
+        if not self.has_learned:
+            raise AtrlBenchError(
+                "The training has changed nothing: no update had a gradient of finite numbers.",
+                why="A reward or loss of one's own that is not finite does this, or a model that overflows its dtype.",
+                next_step="look at loss and rewards in metrics.jsonl, mend what is not finite, then the same command",
+            )
 
     def update(self, batches: Sequence[Rollout]) -> dict[str, float]:
         """One step of the optimiser on these micro-batches, and those of the other processes."""
@@ -141,6 +149,7 @@ class Trainer(ABC):
                 for group in self.optimizer.param_groups:
                     group["lr"] = learning_rate
                 self.optimizer.step()
+            self.has_learned = True
         self.optimizer.zero_grad()
         self.note("skipped_updates", not is_finite)
         loss = self.processes.total(total)
@@ -213,7 +222,7 @@ class Trainer(ABC):
         left = self.checkpoints.read(checkpoint, state_of(self.model, self.optimizer))
         self.left = [[batch.to(self.device) for batch in update] for update in left or ()]
         self.load_beside(checkpoint)
-        self.step = step_of(checkpoint)
+        self.step, self.has_learned = step_of(checkpoint), True
 
     def save_beside(self, folder: Path) -> None:  # noqa: B027
         """Write what else a method has learned into a checkpoint."""

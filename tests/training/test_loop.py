@@ -22,6 +22,7 @@ from trainer_parts import (
 )
 
 from atrl_bench.credit.workers import CreditWorkers
+from atrl_bench.errors import AtrlBenchError
 from atrl_bench.training.advantages import group_relative
 from atrl_bench.training.length_batching import Part, parts_of
 from atrl_bench.training.loop import Loop
@@ -223,6 +224,13 @@ def test_an_update_with_one_number_in_its_gradient_that_is_not_finite_is_skipped
     counts = [line["skipped_updates"] for line in trainer.lines if "loss" in line]
     assert counts == [0.0, 1.0, 0.0, 0.0]
     assert all(torch.isfinite(value).all() for value in weights_of(trainer).values())
+
+
+def test_a_training_whose_every_gradient_is_not_finite_is_no_training(make_trainer):
+    trainer = make_trainer("sapo")
+    next(trainer.model.parameters()).register_hook(lambda gradient: gradient * math.nan)
+    with pytest.raises(AtrlBenchError, match="has changed nothing"):
+        trainer.train()
 
 
 def give_rewards(trainer, *columns):
