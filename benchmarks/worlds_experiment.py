@@ -202,13 +202,18 @@ def differences(trainings: Sequence[Training], of: str = "area") -> list[Differe
 
 
 def front_page(trainings: Sequence[Training]) -> str:
-    """The front page's sentence on speed and end, harm and help alike."""
+    """The front page's sentence on speed and end, of connectivity and of what a rule that knows could do."""
     speed, end = ({(one.world, one.rule): one for one in differences(trainings, of)} for of in ("area", "last"))
-    reading, reasoning = (speed[world, "raw_attention"] for world in BASES)
-    where = f"{reading.verdict} where mistakes are in reading ({reading.points})"
-    where += f" and {reasoning.verdict} where they are in reasoning ({reasoning.points})"
-    last = " and ".join(end[world, "raw_attention"].points for world in BASES)
-    return f"connectivity learns {where}; its accuracy at the end differs by {last}"
+    said = []
+    for rule, called in (("raw_attention", "connectivity"), ("oracle", "An oracle, which knows where credit belongs,")):
+        reading, reasoning = (speed[world, rule] for world in BASES)
+        last = " and ".join(end[world, rule].points for world in BASES)
+        said.append(
+            f"{called} learns {reading.verdict} where mistakes are in reading ({reading.points})"
+            f" and {reasoning.verdict} where they are in reasoning ({reasoning.points});"
+            f" its accuracy at the end differs by {last}"
+        )
+    return ". ".join(said)
 
 
 def write_csv(trainings: Sequence[Training], path: Path) -> None:
