@@ -207,11 +207,11 @@ def front_page(trainings: Sequence[Training]) -> str:
     said = []
     for rule, called in (("raw_attention", "connectivity"), ("oracle", "An oracle, which knows where credit belongs,")):
         reading, reasoning = (speed[world, rule] for world in BASES)
+        other = "or in reasoning" if reading.verdict == reasoning.verdict else f"and {reasoning.verdict} in reasoning"
         last = " and ".join(end[world, rule].points for world in BASES)
         said.append(
             f"{called} learns {reading.verdict} where mistakes are in reading ({reading.points})"
-            f" and {reasoning.verdict} where they are in reasoning ({reasoning.points});"
-            f" its accuracy at the end differs by {last}"
+            f" {other} ({reasoning.points}); its accuracy at the end differs by {last}"
         )
     return ". ".join(said)
 
