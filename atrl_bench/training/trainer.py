@@ -66,7 +66,6 @@ class Trainer(ABC):
         self.device = next(self.model.parameters()).device
         self.num_updates, self.updates_per_rollout = num_updates, updates_per_rollout
         self.step = 0  # updates so far
-        self.has_learned = False  # from any of them, or an earlier run from one
         if recomputes(self.sizes):
             recompute(self.model)
         self.weights = [weight for weight in self.model.parameters() if weight.requires_grad]
@@ -123,7 +122,7 @@ class Trainer(ABC):
                 self.checkpoints.finish()
             raise
         self.checkpoints.finish()
-        if not self.has_learned:
+        if not any(state["step"] for state in self.optimizer.state.values()):
             raise AtrlBenchError(
                 "The training has changed nothing: no update had a gradient of finite numbers.",
                 why="A reward or loss of one's own that is not finite does this, or a model that overflows its dtype.",
@@ -149,7 +148,6 @@ class Trainer(ABC):
                 for group in self.optimizer.param_groups:
                     group["lr"] = learning_rate
                 self.optimizer.step()
-            self.has_learned = True
         self.optimizer.zero_grad()
         self.note("skipped_updates", not is_finite)
         loss = self.processes.total(total)
@@ -222,7 +220,7 @@ class Trainer(ABC):
         left = self.checkpoints.read(checkpoint, state_of(self.model, self.optimizer))
         self.left = [[batch.to(self.device) for batch in update] for update in left or ()]
         self.load_beside(checkpoint)
-        self.step, self.has_learned = step_of(checkpoint), True
+        self.step = step_of(checkpoint)
 
     def save_beside(self, folder: Path) -> None:  # noqa: B027
         """Write what else a method has learned into a checkpoint."""

@@ -231,6 +231,11 @@ def test_a_training_whose_every_gradient_is_not_finite_is_no_training(make_train
     next(trainer.model.parameters()).register_hook(lambda gradient: gradient * math.nan)
     with pytest.raises(AtrlBenchError, match="has changed nothing"):
         trainer.train()
+    [checkpoint] = trainer.checkpoints.folder.iterdir()
+    again = make_trainer("sapo")
+    again.resume(checkpoint)  # the same command once more, whose updates are all done
+    with pytest.raises(AtrlBenchError, match="has changed nothing"):
+        again.train()
 
 
 def give_rewards(trainer, *columns):
