@@ -19,10 +19,11 @@ works, and no difference below ten points or so. All of it is 4,032 trainings, s
 The answers sampled last are reported too: since 288 trainings had run, and as no hypothesis.
 Order, stated after seven trainings: uniform credit and connectivity first, on all bases, seed after seed; then the
 oracles (before the first of them: a world's own, four seeds), the controls, AT-RL with its random order. What has not
-run is said as such, and no row is left out.
+run is said as such, and no row is left out. Before the first of the controls: at the recipe's rate alone, three seeds,
+beside uniform credit, in a file of their own, where no hypothesis is tested.
 
     python benchmarks/worlds_experiment.py --out FOLDER [--full] [--bases 100,101] [--seeds 0,1]
-        [--rules uniform,atrl] [--csv FILE]
+        [--rules uniform,atrl] [--rates 1,2] [--csv FILE]
     python benchmarks/worlds_experiment.py --read SHARD.csv [SHARD.csv ...]   # what shards come to; --csv joins them
 """
 
@@ -245,6 +246,7 @@ def main() -> None:
     parser.add_argument("--bases", help="numbers of bases, with commas")
     parser.add_argument("--seeds", help="training seeds, with commas")
     parser.add_argument("--rules", help="credit rules, with commas")
+    parser.add_argument("--rates", help="multiples of the recipe's own, with commas")
     parser.add_argument("--csv", type=Path, help="keep the figures here, and train none that it has")
     arguments = parser.parse_args()
     if arguments.read:
@@ -259,9 +261,10 @@ def main() -> None:
     bases = [int(base) for base in arguments.bases.split(",")] if arguments.bases else part.bases
     seeds = [int(seed) for seed in arguments.seeds.split(",")] if arguments.seeds else part.seeds
     rules = arguments.rules.split(",") if arguments.rules else part.rules
+    rates = [float(rate) for rate in arguments.rates.split(",")] if arguments.rates else part.rates
     trainings = read_csv(arguments.csv) if arguments.csv is not None and arguments.csv.is_file() else []
     known = {(one.seed, one.base, one.rule, one.rate) for one in trainings}
-    for seed, base, rule, rate in product(seeds, bases, rules, part.rates):
+    for seed, base, rule, rate in product(seeds, bases, rules, rates):
         if (seed, base, rule, rate) in known:
             continue
         trainings.append(trained(base, rule, rate, seed, arguments.out))

@@ -91,7 +91,7 @@ def test_a_training_that_the_figures_have_is_not_done_again(experiment, tmp_path
     experiment.write_csv(kept, tmp_path / "shard.csv")
     asked = []
     monkeypatch.setattr(experiment, "trained", lambda *cell: asked.append(cell[:4]) or kept[0])
-    command = f"- --out {tmp_path} --bases 100 --seeds 0,1 --rules uniform --csv {tmp_path / 'shard.csv'}"
+    command = f"- --out {tmp_path} --bases 100 --seeds 0,1 --rules uniform --rates 0.5,1,2 --csv {tmp_path}/shard.csv"
     monkeypatch.setattr("sys.argv", command.split())
     experiment.main()
     assert asked == [
