@@ -7,6 +7,7 @@ letter or an option where there are options, else a number, a text, yes or no, o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,8 @@ from atrl_bench.data.own import answer_of, gold_answer, image_of, options_of, qu
 from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
 from atrl_bench.evaluation.hooks import Row, choice_gold, hooks, prepare
-from atrl_bench.grading.answer_parser import parse
-from atrl_bench.grading.options import named_options
 from atrl_bench.models.prompt import Messages, system_turn
-from atrl_bench.models.templates import with_choices
+from atrl_bench.models.templates import LETTERS, with_choices
 from atrl_bench.results.records import Gold
 
 if TYPE_CHECKING:
@@ -96,9 +95,11 @@ def gold_of(answer: Any, options: tuple[str, ...]) -> Gold:
     if not options:
         return Gold(text)
     chosen = choice_gold(text, options)
-    if chosen.kind != "choice":  # "b", "B) blue"
-        letter, spelled_out = named_options(parse(text), [*map(parse, options)], len(options))
-        chosen = choice_gold(letter or "".join(spelled_out), options)
+    named = re.fullmatch(r"\(?([A-Za-z])[.):]*(?:\s+(.+))?", text, flags=re.DOTALL)  # "b", "B) blue"
+    if chosen.kind != "choice" and named is not None:
+        letter = named[1].upper()
+        if named[2] in (None, dict(zip(LETTERS, options, strict=False)).get(letter)):
+            chosen = choice_gold(letter, options)
     if chosen.kind != "choice":
         raise ValueError(f"its answer {text[:40]!r} is neither a letter of its options nor one of them")
     return chosen
