@@ -68,6 +68,16 @@ def test_the_front_page_and_the_page_of_the_worlds_say_what_the_kept_trainings_c
         assert said.replace("-", "−") in " ".join((ROOT / page).read_text(encoding="utf-8").split())
 
 
+def test_the_page_of_the_mini_world_says_where_the_controls_of_one_seed_end(experiment):
+    kept = [one for one in experiment.read_csv(ROOT / "docs" / "worlds_report" / "controls.csv") if one.seed == 0]
+    page = (ROOT / "docs" / "results" / "mini.md").read_text(encoding="utf-8")
+    names = "at random end", "those that look least", "those of lowest entropy", "the last"
+    for rule, name in zip(("random", "bottom", "entropy", "latest"), names, strict=True):
+        ends = [one.last for one in kept if one.rule == f"{rule}_truncation"]
+        assert len(ends) == 6
+        assert f"{name} at {100 * sum(ends) / 6:.0f} %" in page
+
+
 def test_an_oracle_is_judged_at_the_share_that_the_other_seeds_pick(experiment):
     hard = trainings(experiment, "oracle_perception@0", {1.0: 0.7}, late=0.3)
     soft = trainings(experiment, "oracle_perception@0.5", {1.0: 0.6}, late=0.5)
