@@ -191,8 +191,9 @@ def options_of(row: Mapping[str, Any], column: str) -> tuple[str, ...]:
         raise ValueError(f"its options {str(cell)[:40]!r} are no list of texts")
     texts = [str(option) for option in cell]
     letters = [re.escape(chr(ord("A") + number)) for number in range(len(texts))]
-    bare = [re.fullmatch(rf"\(?{a}[.):]\s*(.+)", text, flags=re.DOTALL) for a, text in zip(letters, texts, strict=True)]
-    return tuple(text if not all(bare) or match is None else match[1] for text, match in zip(texts, bare, strict=True))
+    lettered = [re.fullmatch(rf"\(?{a}[.):]\s*(.+)", text, re.DOTALL) for a, text in zip(letters, texts, strict=True)]
+    bare = [match[1] for match in lettered if match is not None]
+    return tuple(bare if len(bare) == len(texts) else texts)  # "E. coli" alone has no letter
 
 
 def image_of(cell: Any, root: Path) -> bytes | Path:

@@ -126,7 +126,7 @@ def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:
         "image": cell.spec.get("image"),
         "limit": cell.spec["limit"],
         "frames": decoding.get("num_frames"),
-        "run_seed": cell.spec.get("run_seed"),
+        "run_seed": cell.spec["run_seed"],
         "judge": (cell.spec.get("judge") or {}).get("model"),
         "grader": cell.spec.get("grader"),
         "task": task,

@@ -122,8 +122,8 @@ class Trainer(ABC):
                 self.checkpoints.finish()
             raise
         self.checkpoints.finish()
-        steps = [state["step"] for state in self.optimizer.state.values() if "step" in state]
-        if steps and not any(steps):
+        # AdamW counts the updates that it takes, in checkpoints too.
+        if all(state.get("step") == 0 for state in self.optimizer.state.values()):
             raise AtrlBenchError(
                 "The training has changed nothing: no update had a gradient of finite numbers.",
                 why="A reward or loss of one's own that is not finite does this, or a model that overflows its dtype.",

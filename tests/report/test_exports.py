@@ -30,6 +30,7 @@ SPEC = {
     "limit": None,
     "profile": "paper",
     "decoding": {"repeats": 2, "temperature": 0.1, "top_p": 1.0, "max_new_tokens": 4096},
+    "run_seed": 0,
 }
 
 
