@@ -253,8 +253,10 @@ def test_the_fast_path_answers_at_once_whatever_comes():
     for response, gold in hostile_answers(20_000, seed=7):
         start = time.process_time()
         decided = grade_fast(response, gold)
+        at_once = time.process_time() - start < 0.5
         assert isinstance(decided, PendingCheck) or decided.state != "correct", (response[:200], gold, decided)
-        assert time.process_time() - start < 0.5, response[:200]
+        # Once in a while Python collects the garbage of all tests before: what is slow itself is so again.
+        assert at_once or _seconds(response, gold) < 0.5, response[:200]
 
 
 def _seconds(text: str, gold: Gold) -> float:
