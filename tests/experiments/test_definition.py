@@ -104,7 +104,7 @@ def test_every_column_names_a_task_or_a_suite_and_a_number_that_it_has(name):
         ("hard_truncation", 11),
         ("grouping", 5),
         ("video", 1),
-        ("credit_placement", 8),
+        ("credit_placement", 11),
         ("headroom", 20),
     ],
 )
