@@ -20,13 +20,13 @@ from typing import Any
 
 from atrl_bench.data.dataset import root_of
 from atrl_bench.data.sets import find_set
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.models.chat_client import EndpointConfig, Reply, ask_all
 from atrl_bench.models.served import data_url
 from atrl_bench.results.files import write_atomically
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.problem import TrainingProblem
-from atrl_bench.training.rewards.steps import KeyStep, read_key_step_file, read_key_steps
+from atrl_bench.training.rewards.steps import KeyStep, key_step_lines, read_key_step_file, read_key_steps
 
 MAX_REPLY_CHARACTERS = 20_000
 MAX_KEY_STEPS = 20
@@ -81,6 +81,7 @@ def extract_key_steps(
             next_step="atrl-bench train step_grpo",
         )
     _drop_broken_lines(path)
+    _require_same_model(path, endpoint.model)
     wanted = data.problems[:max_problems]
     missing = [problem for problem in wanted if problem.problem_id not in extracted]
     done, lock = len(wanted) - len(missing), threading.Lock()
@@ -139,6 +140,15 @@ def read_reply(text: str) -> tuple[KeyStep, ...]:
     if len(steps) > MAX_KEY_STEPS or any(len(name) > MAX_NAME_CHARACTERS for step in steps for name in step):
         return ()
     return steps
+
+
+def _require_same_model(path: Path, model: str) -> None:
+    if others := sorted({str(line.get("model", model)) for line in key_step_lines(path)} - {model}):
+        raise InvalidFileError(
+            f"{path} has key steps that {', '.join(others)} named, not {model}.",
+            why="A reward by the key steps of two models is neither's.",
+            next_step=f"give --model {others[0]} to go on, or move the file away to have {model} asked for all",
+        )
 
 
 def _drop_broken_lines(path: Path) -> None:

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from atrl_bench.errors import EndpointError, MissingDataError
+from atrl_bench.errors import EndpointError, InvalidFileError, MissingDataError
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.key_steps import extract_key_steps, read_reply, request
 
@@ -52,6 +52,14 @@ def test_what_is_there_is_not_asked_again_even_after_a_line_cut_short(serve, fol
     assert len(model.requests) == 5 + 2
     assert result.num_problems == 6
     assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_another_model_is_refused_where_the_first_ones_key_steps_are(serve, folder):
+    path, other = extract(serve(answer=steps_of), folder, max_problems=5).path, serve(answer=steps_of)
+    path.write_text(path.read_text().replace('"model": "mini"', '"model": "larger"'))
+    with pytest.raises(InvalidFileError, match="key steps that larger named, not mini"):
+        extract(other, folder)
+    assert not other.requests
 
 
 def test_a_problem_without_a_usable_reply_is_counted_and_asked_again_next_time(serve, folder):

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,17 +90,16 @@ def read_marks(value: Any) -> SectionMarks:
     return SectionMarks(**value) if value else OFFICIAL
 
 
+def key_step_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield what each line of the file says; one that a kill has cut short is none."""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        with suppress(json.JSONDecodeError):
+            yield json.loads(line)
+
+
 def read_key_step_file(path: Path) -> dict[str, tuple[KeyStep, ...]]:
-    """The key steps of each problem in the file; a line that a kill has cut short is not one."""
-    key_steps = {}
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            key_steps[str(row["problem_id"])] = read_key_steps(row["key_steps"])
-    return key_steps
+    """The key steps of each problem in the file."""
+    return {str(row["problem_id"]): read_key_steps(row["key_steps"]) for row in key_step_lines(path)}
 
 
 def key_step_match(
