@@ -156,10 +156,10 @@ class CellRunner:
         return EndpointModel(endpoint, never_drawn=never_drawn, counts_ends=True)
 
     def _take_over(self) -> None:
-        """Copy the answers of a cell that differs only in how it was graded: another grader needs no new answers."""
+        """Copy the answers of a cell that differs only in how it was graded, or in what the model was called."""
 
         def asked(spec: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: value for name, value in spec.items() if name not in (*GRADING_FIELDS, "grader")}
+            return {key: value for key, value in spec.items() if key not in (*GRADING_FIELDS, "grader", "model_name")}
 
         for other in self.store.cells(model_digest=self.spec.model_digest, task=self.spec.task):
             if other.key != self.spec.key and asked(other.spec) == asked(self.spec.as_dict()):

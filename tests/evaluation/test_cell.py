@@ -1,5 +1,6 @@
 """One cell from start to end: with the shipped model, and with a tiny fake backend where bookkeeping is the matter."""
 
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import CellSpec, Engine, EvaluationOptions, cell_spec, is_cell_done
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.models import local
+from atrl_bench.models.bases import base_folder
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
@@ -128,6 +130,16 @@ def test_another_grader_takes_the_answers_over(store, backend, tmp_path, monkeyp
     monkeypatch.setattr(cell_spec_module, "GRADER_VERSION", "another")
     new = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
     assert new != old
+    assert set(backend.asked.values()) == {1}
+    assert content(store, new) == content(store, old)
+
+
+def test_a_renamed_model_folder_is_asked_nothing_again(store, backend, tmp_path) -> None:
+    data = write_geoqa(tmp_path / "data", [picture()] * 2)
+    old = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    shutil.copytree(base_folder("mini"), tmp_path / "renamed")
+    new = evaluate(tmp_path / "renamed", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
+    assert store.cell(new).spec["model_name"] == "renamed"
     assert set(backend.asked.values()) == {1}
     assert content(store, new) == content(store, old)
 
