@@ -7,8 +7,10 @@ and no bytes otherwise. Of Pillow's readers only those of common pictures see th
 from __future__ import annotations
 
 import io
+import struct
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +27,10 @@ CELL = frozenset({"bytes", "path"})  # the fields of a picture's cell, and no ot
 
 
 def open_picture(source: bytes | Path) -> Image:
-    """An RGB picture, transparent pixels white; raises whatever Pillow raises on what is none."""
+    """An RGB picture, upright, transparent pixels white; raises whatever Pillow raises on what is none."""
+    import numpy as np
     from PIL import Image as Pillow
-    from PIL import ImageFile
+    from PIL import ImageFile, ImageOps
 
     # Importing lmms-eval turns it on, and half a picture passes for a whole one.
     ImageFile.LOAD_TRUNCATED_IMAGES = False
@@ -37,6 +40,10 @@ def open_picture(source: bytes | Path) -> Image:
             if file.format == "WEBP" and file.width * file.height > MAX_WEBP_PIXELS:
                 raise Pillow.DecompressionBombWarning(f"a WebP picture of {file.width} x {file.height} pixels")
             file.load()
+            with suppress(SyntaxError, struct.error, ValueError, TypeError, KeyError):  # of EXIF that is none
+                ImageOps.exif_transpose(file, in_place=True)
+            if file.mode.startswith("I;16"):  # Pillow makes all above 255 white
+                return Pillow.fromarray((np.asarray(file) >> 8).astype("uint8")).convert("RGB")
             if file.mode in ("RGBA", "LA", "PA") or "transparency" in file.info:
                 return _on_white(file)
             return file.convert("RGB")

@@ -246,6 +246,17 @@ def test_a_transparent_picture_is_laid_on_white_the_same_in_strips_as_whole(tmp_
     assert open_picture(tmp_path / "a.png").tobytes() == whole.tobytes()
 
 
+def test_a_picture_is_shown_as_viewers_show_it_upright_and_its_sixteen_bits_as_eight(tmp_path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a camera held upright: what it saw is turned by a quarter
+    Image.fromarray(np.array([[0, 128], [0, 128], [0, 128]], "uint8")).save(tmp_path / "turned.png", exif=exif)
+    assert np.asarray(open_picture(tmp_path / "turned.png"))[..., 0].tolist() == [[0, 0, 0], [128, 128, 128]]
+    Image.fromarray(np.array([[0, 128 << 8, 255 << 8]], "uint16")).save(tmp_path / "scan.png")
+    assert np.asarray(open_picture(tmp_path / "scan.png"))[..., 0].tolist() == [[0, 128, 255]]
+    Image.new("RGB", (3, 2)).save(tmp_path / "damaged.jpg", exif=b"Exif\0\0no tags at all")
+    assert open_picture(tmp_path / "damaged.jpg").size == (3, 2)
+
+
 # Texts of a few hundred kilobytes that would be gigabytes of cells.
 TEXTS = {
     "names.jsonl": "".join(f'{{"name {n}": 1}}\n' for n in range(5000)),
