@@ -167,6 +167,7 @@ def numbered_images(row: Row) -> dict[int, Image]:
 
 
 MEDIA_ROOT = "media_root"  # the column of a video benchmark's rows that says where its files are
+OF_A_VIDEO = (0, 0)  # its size, which nobody reads
 MEDIA_ROOT_VARIABLE = "ATRL_BENCH_MEDIA_ROOT"  # says it where lmms-eval alone reads the rows
 
 

@@ -18,13 +18,13 @@ import math
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Self
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError
-from atrl_bench.evaluation.hooks import MEDIA_ROOT, Row, picture_sizes
+from atrl_bench.evaluation.hooks import MEDIA_ROOT, OF_A_VIDEO, Row, picture_sizes
 from atrl_bench.models.prompt import Messages
 from atrl_bench.results.records import Problem
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 WAYS = ("none", "blank", "noise", "shuffled", "blur:SIGMA", "frozen", "reordered")
 OF_VIDEOS = ("frozen", "reordered")
 GREY = 127
+SizesOf = Callable[[Row], Sequence[tuple[int, int]]]  # width and height of what a row shows
 _FORM = re.compile(r"(none|blank|noise|shuffled|frozen|reordered)|blur:(\d+(?:\.\d+)?)")
 
 
@@ -77,12 +78,16 @@ class ImageCondition:
             )
 
 
-def withheld(messages: Messages, condition: ImageCondition, others: Sequence[Any], seed: int, name: str) -> Messages:
+def withheld(
+    messages: Messages, condition: ImageCondition, others: Sequence[Mapping[str, Any]], seed: int, name: str
+) -> Messages:
     """The messages with each picture and video (already read) shown by this condition.
 
-    `others` are what is shown instead where it is shuffled. What is random depends on (seed, name, place) alone.
+    `others` are the parts that are shown instead where it is shuffled. What is random depends on (seed, name, place)
+    alone.
     """
-    stand_ins, place = cycle(others), 0
+    stand_ins = {kind: cycle([part["url"] for part in others if part["type"] == kind]) for kind in ("image", "video")}
+    place = 0
     turns: Messages = []
     for turn in messages:
         parts = []
@@ -90,7 +95,7 @@ def withheld(messages: Messages, condition: ImageCondition, others: Sequence[Any
             if part["type"] not in ("image", "video"):
                 parts.append(part)
             elif condition.way != "none":
-                shown = next(stand_ins) if condition.way == "shuffled" else part["url"]
+                shown = next(stand_ins[part["type"]]) if condition.way == "shuffled" else part["url"]
                 parts.append(part | {"url": _shown(shown, condition, _random(seed, f"{name}:{place}"))})
                 place += 1
         turns.append(turn | {"content": parts})
@@ -141,38 +146,54 @@ def _other_order(count: int, rng: np.random.Generator) -> list[int]:
 # Whose picture is shown -----------------------------------------------------------------------------------------------
 
 
-def donors(problems: Sequence[Problem], rows: Dataset, seed: int) -> dict[str, int]:
+def donors(problems: Sequence[Problem], rows: Dataset, seed: int, sizes: SizesOf | None = None) -> dict[str, int]:
     """For each problem id the number of the row whose picture it is shown: of another group, of about the same size.
 
     Rows with as many pictures, of an area within a factor of two, are a class. In it groups stand in a random order,
     and each row takes the picture that is one largest group further on, so that every picture is shown as often as it
-    is its own problem's. A class of which one group has more than half joins the next larger one.
+    is its own problem's. A class of which one group has more than half joins the next larger one. Where rows differ in
+    what they show, as `sizes` tells, pictures, videos and both are shuffled apart, and a row of words keeps its words.
     """
-    classes: dict[tuple[int, int], list[int]] = defaultdict(list)
+    kinds: dict[frozenset[bool], dict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
     for index in range(len(rows)):
-        classes[_size_class(rows[index])].append(index)
-    rng, found = _random(seed, "shuffled"), dict[int, int]()
+        shown = _embedded(rows[index]) if sizes is None else sizes(rows[index])
+        is_video = frozenset(size == OF_A_VIDEO for size in shown) if sizes else frozenset({False})
+        kinds[is_video][_size_class(shown)].append(index)
+    rng, words = _random(seed, "shuffled"), kinds.pop(frozenset(), {}).values()
+    found = {index: index for rows_of_words in words for index in rows_of_words}
     groups = [problem.group for problem in problems]
-    waiting: list[int] = []
+    for _, classes in sorted(kinds.items(), key=lambda item: sorted(item[0])):
+        found |= _of_one_kind(classes, groups, rng)
+    return {problems[index].problem_id: donor for index, donor in found.items()}
+
+
+def _of_one_kind(
+    classes: Mapping[tuple[int, int], Sequence[int]], groups: Sequence[str], rng: np.random.Generator
+) -> dict[int, int]:
+    found, waiting = dict[int, int](), list[int]()
     for _, members in sorted(classes.items()):
         waiting += members
         if _is_mixed(waiting, groups):
             found |= _shifted(waiting, groups, rng)
             waiting = []
     if waiting:  # the largest pictures are too few, or of one group: all rows are one class
-        if not _is_mixed(range(len(rows)), groups):
+        rows = sorted(index for members in classes.values() for index in members)
+        if not _is_mixed(rows, groups):
             raise InvalidFileError(
                 f"These pictures cannot be shuffled: of {len(rows)} rows more than half belong to one group.",
                 why="Each row would have to be shown the picture of another group.",
                 next_step="take more rows, or withhold pictures by --image blank",
             )
-        found = _shifted(range(len(rows)), groups, rng)
-    return {problems[index].problem_id: donor for index, donor in found.items()}
+        found = _shifted(rows, groups, rng)
+    return found
 
 
-def _size_class(row: Row) -> tuple[int, int]:
+def _embedded(row: Row) -> list[tuple[int, int]]:
+    return [] if MEDIA_ROOT in row else picture_sizes(row)
+
+
+def _size_class(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """How many pictures, and the power of two of their area; videos are all of one class."""
-    sizes = [] if MEDIA_ROOT in row else picture_sizes(row)
     area = sum(width * height for width, height in sizes)
     return len(sizes), round(math.log2(area)) if area else 0
 

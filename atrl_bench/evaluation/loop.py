@@ -59,7 +59,7 @@ class AnswerJob:
 
     @cached_property
     def instead(self) -> Callable[[str], Row] | None:
-        return shown_instead(self.writer.problems, self.rows, self.spec)
+        return shown_instead(self.task, self.writer.problems, self.rows, self.spec)
 
     def questions(self, batch: Sequence[int]) -> Iterator[Question]:
         missing = {}

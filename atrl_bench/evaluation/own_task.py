@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.data.dataset import root_of
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.marks import content_with_media, without_opening_marks
 from atrl_bench.data.own import answer_of, gold_answer, image_of, options_of, question_of, system_of
-from atrl_bench.data.pictures import open_picture
+from atrl_bench.data.pictures import open_picture, picture_size
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
-from atrl_bench.evaluation.hooks import Row, choice_gold, hooks, prepare
+from atrl_bench.evaluation.hooks import OF_A_VIDEO, Row, choice_gold, hooks, prepare
 from atrl_bench.models.prompt import Messages, system_turn
 from atrl_bench.models.templates import LETTERS, with_choices
 from atrl_bench.results.records import Gold
@@ -56,6 +57,15 @@ def functions_of(described: TrainingSet) -> dict[str, Any]:
     def shown(row: Row) -> list[Image | str]:
         return [*pictures(row), *(str(own_file(root, name)) for name in file_names(row.get(described.videos)))]
 
+    def sizes(row: Row) -> list[tuple[int, int]]:
+        """Also of pictures that are files; one that is none has no size, and is left out where it is shown."""
+        found = [OF_A_VIDEO for _ in file_names(row.get(described.videos))]
+        for cell in (cell for column in described.images for cell in as_list(row[column])):
+            with suppress(Exception):
+                height, width = picture_size(image_of(cell, root))
+                found.append((width, height))
+        return found
+
     medium = "video" if described.videos else "image"
     doc_to_text, *_ = hooks(problem_id, group, question, gold, shown, medium)
 
@@ -80,6 +90,7 @@ def functions_of(described: TrainingSet) -> dict[str, Any]:
         "doc_to_text": doc_to_text,
         "doc_to_messages": doc_to_messages,
         "media": described.files_of,
+        "sizes": sizes,
     }
 
 

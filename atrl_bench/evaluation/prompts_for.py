@@ -29,11 +29,13 @@ class UnreadableRow:
     reason: str
 
 
-def shown_instead(problems: Sequence[Problem], rows: Dataset, spec: CellSpec) -> Callable[[str], Row] | None:
+def shown_instead(
+    task: Task, problems: Sequence[Problem], rows: Dataset, spec: CellSpec
+) -> Callable[[str], Row] | None:
     """The row whose picture each problem is shown, by the problem's id, in a cell that shuffles them."""
     if spec.image != "shuffled":
         return None
-    donor = donors(problems, rows, spec.run_seed)
+    donor = donors(problems, rows, spec.run_seed, task.code.sizes)
     return lambda problem_id: rows[donor[problem_id]]
 
 
@@ -50,8 +52,9 @@ def prompts_for(
         if condition is None:
             return messages
         name = task.code.problem_id(row)
-        others = _media(messages_of(task, instead(name), spec.prompt_settings), read_frames) if instead else []
-        return withheld(_read(messages, read_frames), condition, others, spec.run_seed, name)
+        others = _read(messages_of(task, instead(name), spec.prompt_settings), read_frames) if instead else []
+        parts = [part for turn in others for part in turn["content"]]
+        return withheld(_read(messages, read_frames), condition, parts, spec.run_seed, name)
 
     for row in rows:
         yield read_prompt(task.code.problem_id(row), partial(make_messages, row), read_frames)
@@ -98,7 +101,3 @@ def _read(messages: Messages, read_frames: Callable[[str], Video]) -> Messages:
         }
         for turn in messages
     ]
-
-
-def _media(messages: Messages, read_frames: Callable[[str], Video]) -> list[Image | Video]:
-    return [_content(part, read_frames) for turn in messages for part in turn["content"] if part["type"] != "text"]

@@ -64,6 +64,7 @@ class TaskCode:
     doc_to_text: Callable[..., str]
     doc_to_messages: Callable[..., Messages] | None = None  # where media stand among the words, instead of before them
     media: Callable[[Row], Sequence[str]] = lambda row: ()  # the names of the videos and other files that a row shows
+    sizes: Callable[[Row], Sequence[tuple[int, int]]] | None = None  # of what is shown, where rows differ in its kind
     judge_question: Callable[[Row], str] | None = None  # where a judge has to read what the model sees in the image
     kept: tuple[str, ...] = ()  # columns that are stored with each problem
     breakdown: str | None = None  # the one of them by which the score is reported in parts

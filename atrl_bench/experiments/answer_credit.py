@@ -223,7 +223,7 @@ def prompts_of_cell(store: Store, key: str, run_dir: RunDir, problem_ids: set[st
     rows = load_rows(task, run_dir.data_dir(task.folder), spec.limit)
     rows, problems, _ = read_problems(task, rows)
     wanted = rows.select([index for index, problem in enumerate(problems) if problem.problem_id in problem_ids])
-    prompts = prompts_for(task, wanted, spec, shown_instead(problems, rows, spec))
+    prompts = prompts_for(task, wanted, spec, shown_instead(task, problems, rows, spec))
     return {prompt.problem_id: prompt for prompt in prompts if isinstance(prompt, Prompt)}
 
 

@@ -26,7 +26,7 @@ def prompts(task: str, image: str | None, data_dir, limit: int | None = None):
     info = find_task(task)
     spec = cell_spec("mini", task, EvaluationOptions(image=image), profile=PROFILE, data_dir=data_dir)
     rows, problems, _ = read_problems(info, load_rows(info, data_dir, limit))
-    return list(prompts_for(info, rows, spec, shown_instead(problems, rows, spec)))
+    return list(prompts_for(info, rows, spec, shown_instead(info, problems, rows, spec)))
 
 
 def pixels(prompt) -> np.ndarray:

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,12 +14,13 @@ from PIL import Image
 
 from atrl_bench.data.own import with_columns
 from atrl_bench.errors import InvalidFileError, MissingDataError
-from atrl_bench.evaluation.cell_spec import cell_spec
+from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.evaluation.data import load_rows, read_problems
-from atrl_bench.evaluation.prompts_for import UnreadableRow, prompts_for
+from atrl_bench.evaluation.prompts_for import UnreadableRow, prompts_for, shown_instead
 from atrl_bench.evaluation.tasks import expand, find_task
 from atrl_bench.grading.grade import grade
 from atrl_bench.mini.benchmarks.dataset import png
+from atrl_bench.mini.videos import encode
 from atrl_bench.profiles import load_profile
 
 SMOKE = load_profile("smoke")
@@ -38,11 +40,11 @@ def mine(tmp_path):
     return write
 
 
-def problems_of(name):
+def problems_of(name, image=None):
     [task] = expand([name])
     rows, problems, unreadable = read_problems(task, load_rows(task, None))
-    spec = cell_spec("mini", task.name, profile=SMOKE, data_dir=None)
-    return problems, list(prompts_for(task, rows, spec)), unreadable
+    spec = cell_spec("mini", task.name, EvaluationOptions(image=image), profile=SMOKE, data_dir=None)
+    return problems, list(prompts_for(task, rows, spec, shown_instead(task, problems, rows, spec))), unreadable
 
 
 @pytest.mark.parametrize(
@@ -121,6 +123,18 @@ def test_a_picture_outside_the_files_folder_is_not_opened(mine, tmp_path) -> Non
     _, (good, *bad), _ = problems_of(mine(rows[0] | {"image": "pictures/red.png"}, *rows))
     assert good.images
     assert all(isinstance(prompt, UnreadableRow) for prompt in bad)
+
+
+def test_shuffled_pictures_keep_their_size_and_are_shown_neither_for_a_video_nor_beside_words_alone(mine, tmp_path):
+    shown = []
+    for number, side in enumerate([40, 41, 400, 401]):
+        Image.new("RGB", (side, 30), "red").save(tmp_path / f"{side}.png")
+        (tmp_path / f"{number}.mp4").write_bytes(encode(np.full((4, 32, 32, 3), number, np.uint8), 2))
+        shown += [{"image": f"{side}.png"}, {"video": f"{number}.mp4"}, {}]
+    rows = [{"question": "What is it?", "answer": 1, **one} for one in shown]
+    _, prompts, _ = problems_of(mine(*rows), image="shuffled")
+    assert [[picture.width for picture in prompt.images] for prompt in prompts[::3]] == [[41], [40], [401], [400]]
+    assert [(len(prompt.images), len(prompt.videos)) for prompt in prompts] == 4 * [(1, 0), (0, 1), (0, 0)]
 
 
 def test_a_row_whose_answer_is_none_of_its_options_is_named(mine) -> None:
