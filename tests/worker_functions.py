@@ -55,6 +55,14 @@ def die_until(log: str, count: int) -> int:
     return deaths
 
 
+def sleep_once(log: str, seconds: float) -> str:
+    if os.path.exists(log):
+        return "awake"
+    Path(log).touch()
+    time.sleep(seconds)
+    return "slept"
+
+
 def decode_at_last(path: str, *arguments: Any) -> Any:
     """Decode a video, in the third process that is asked to."""
     from atrl_bench.models import video

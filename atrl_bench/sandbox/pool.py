@@ -40,14 +40,14 @@ class Failure(NamedTuple):
 
 
 class _Death(NamedTuple):
-    """Why a call has no result yet: its worker died with this code, or None: there was none to call."""
+    """Why a call has no result yet: what became of its worker, or None: there was none to call."""
 
-    exit_code: int | None
+    why: str | None
     error: Exception
 
     def failure(self, work: str) -> Failure:
-        if self.exit_code is not None:
-            return Failure("timed out", f"the worker ended with code {self.exit_code}")
+        if self.why is not None:
+            return Failure("timed out", self.why)
         raise UnguardedMainError(f"The processes for {work} could not start.") from self.error
 
 
@@ -55,7 +55,7 @@ class WorkerPool:
     """Calls functions in worker processes, started when first needed; a call ends after `seconds` of computing.
 
     There are as many as calls have come together, `num_workers` at most.
-    A worker that is killed from outside, while it computes or before, is replaced and asked again.
+    A worker that is killed from outside, while it computes or before, or gives no sign, is replaced and asked again.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class WorkerPool:
         for _ in range(2 * NUM_ATTEMPTS):  # workers that die before they are called count against no call
             for index, result in zip(due, self._call([calls[index] for index in due]), strict=True):
                 results[index] = result
-                deaths[index] += isinstance(result, _Death) and result.exit_code is not None
+                deaths[index] += isinstance(result, _Death) and result.why is not None
             due = [index for index in due if isinstance(results[index], _Death) and deaths[index] < NUM_ATTEMPTS]
             if not due:
                 break
@@ -110,7 +110,7 @@ class WorkerPool:
             self.close()
             return [_Death(None, error)] * len(calls)
         results = [self._result(pool, future) for future in futures]
-        if any(isinstance(result, _Death) and result.exit_code is None for result in results):
+        if any(isinstance(result, _Death) and result.why is None for result in results):
             self.close()
         return results
 
@@ -122,13 +122,13 @@ class WorkerPool:
                 return _Death(None, BrokenExecutor("The workers have died."))
         try:
             return future.result()
-        except FutureTimeoutError:
-            return Failure("timed out", f"no reply within {self._patience * self.seconds:g} s")
+        except FutureTimeoutError as error:  # also where the machine slept, or its clock was set forward
+            return _Death(f"no reply within {self._patience * self.seconds:g} s", error)
         except MemoryError:
             return Failure("timed out", f"{self.work} needed more than {self.memory_bytes >> 20} MiB")
         except ProcessExpired as error:
             if error.exitcode != -signal.SIGXCPU:
-                return _Death(error.exitcode, error)
+                return _Death(f"the worker ended with code {error.exitcode}", error)
             return Failure("timed out", f"{self.work} was stopped after {self.seconds:g} s of computing")
         except BrokenExecutor as error:
             return _Death(None, error)

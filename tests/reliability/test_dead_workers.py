@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pebble import ProcessFuture, ProcessPool
 from pebble.pool.process import WORKERS_NAME
-from worker_functions import decode_at_last, die_until
+from worker_functions import decode_at_last, die_until, sleep_once
 
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.mini.videos import encode
@@ -71,6 +71,11 @@ def test_a_call_whose_worker_is_killed_is_made_again_and_its_neighbours_have_the
         )
     assert (dying, neighbour) == (2, 5)
     assert never == Failure("timed out", "the worker ended with code -9")
+
+
+def test_a_call_during_which_the_machine_slept_is_made_again(tmp_path) -> None:
+    with WorkerPool(seconds=0.1, patience=10) as pool:
+        assert pool.call_each([(sleep_once, (str(tmp_path / "log"), 60.0))]) == ["awake"]
 
 
 def test_a_decoder_that_is_killed_at_its_work_says_nothing_about_the_video(tmp_path, monkeypatch) -> None:
