@@ -169,7 +169,7 @@ class Profile(Settings):
     @property
     def option(self) -> str:
         """The option by which a command gets these sizes: the profile's name, or the file of one of a user's own."""
-        return f"--profile {self._path or self.name}"
+        return f"--profile {shlex.quote(str(self._path or self.name))}"
 
     @property
     def training_option(self) -> str:

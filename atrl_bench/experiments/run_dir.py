@@ -14,6 +14,7 @@ import platform
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -79,8 +80,8 @@ class RunDir:
 
     def _after(self, options: str) -> str:
         if self.root != Path("runs") / self.profile.name:
-            options += f" --out {self.root}"
-        return options if self.given_data is None else f"{options} --data-dir {self.given_data}"
+            options += f" --out {quote(str(self.root))}"
+        return options if self.given_data is None else f"{options} --data-dir {quote(str(self.given_data))}"
 
     @property
     def store_path(self) -> Path:
@@ -258,7 +259,7 @@ def read_settings(root: Path) -> RunSettings:
         raise InvalidFileError(
             f"{path} does not say what this folder is run with.",
             why=" ".join(str(error).splitlines()[:3]),
-            next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL --out {root}, "
+            next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL --out {quote(str(root))}, "
             "and --serve, --rollouts, --checkpoints",
         ) from None
 

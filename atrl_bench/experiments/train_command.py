@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -105,7 +106,7 @@ def _trained(job: TrainingJob, machine: Machine, store: Store) -> TrainedRecipe:
     checkpoint = train(job, devices, store)
     run = store.run(store.add_run(job.spec))
     assert run is not None
-    command = f"atrl-bench evaluate {checkpoint} --tasks geoqa_test {job.run_dir.options}"
+    command = f"atrl-bench evaluate {quote(str(checkpoint))} --tasks geoqa_test {job.run_dir.options}"
     return TrainedRecipe(job.name, str(checkpoint), run.digest, run.seconds, run.summary, command)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any
 
 from atrl_bench.digests import plain
@@ -137,7 +138,7 @@ class Explanation(Record):
         table = f"atrl-bench run-table {self.table.id} --rows {self.row.id} --columns {names}"
         commands = [" ".join([table, *options])]
         if any(self.evaluation.values()):
-            commands.append(f"atrl-bench export jsonl {plan.profile.option} --out {run_dir.root}")
+            commands.append(f"atrl-bench export jsonl {plan.profile.option} --out {quote(str(run_dir.root))}")
         return commands
 
 

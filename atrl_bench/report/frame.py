@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import AtrlBenchError, MissingDataError
@@ -97,7 +98,8 @@ def _run_dir(root: Path) -> RunDir:
         if not (root / "store.sqlite").is_file():
             raise MissingDataError(
                 f"Nothing was measured in {root}.",
-                next_step=f"atrl-bench evaluate MODEL --tasks geoqa_test --out {root}, or a table: run-table main_7b",
+                next_step=f"atrl-bench evaluate MODEL --tasks geoqa_test --out {quote(str(root))}, "
+                "or a table: run-table main_7b",
             )
         return RunDir.at(root, load_profile("mini"))  # of what stands in no table the store says all
     if len(profiles) > 1:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 
 from atrl_bench.digests import canonical_json, key_of, spec_key
@@ -213,7 +214,8 @@ class Store:
                 raise StoreError(
                     f"{len(self.damaged(key))} of the answers of cell {key} in {self.path} are not what was stored.",
                     why=f"The checksum of problem {answer[0]!r}, repeat {answer[1]}, does not fit: its bytes changed.",
-                    next_step=f"atrl-bench verify --repair --out {self.path.parent} drops them, to be asked for again",
+                    next_step=f"atrl-bench verify --repair --out {quote(str(self.path.parent))} drops them, "
+                    "to be asked for again",
                 )
             responses[answer] = response
         return responses

@@ -21,11 +21,12 @@ from atrl_bench.report.figures.sources import Source
         (Path("runs/smoke"), None, "--profile smoke"),
         (Path("elsewhere"), None, "--profile smoke --out elsewhere"),
         (Path("runs/mini"), "mine", "--profile smoke --out runs/mini --data-dir mine"),
+        (Path("my runs"), "dü a", "--profile smoke --out 'my runs' --data-dir 'dü a'"),
     ],
 )
 def test_the_options_name_what_is_not_the_default(tmp_path, monkeypatch, root, data, options):
     monkeypatch.chdir(tmp_path)
-    Path("mine").mkdir()
+    Path(data or "mine").mkdir()
     assert RunDir.at(root, load_profile("smoke"), data and Path(data)).options == options
 
 
