@@ -14,6 +14,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.resources import users_home
+
 MAX_REMEMBERED = 10_000  # files: each command reads what is remembered of them all
 
 
@@ -106,7 +108,7 @@ def _file_key(path: Path) -> str:
 
 def memory_file(name: str) -> Path:
     """A memory of this name lies in the user's cache folder, for all run folders."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "atrl_bench" / name
+    return Path(os.environ.get("XDG_CACHE_HOME") or users_home() / ".cache") / "atrl_bench" / name
 
 
 def recall(path: Path) -> dict[str, Any]:

@@ -15,6 +15,14 @@ def folder(name: Literal["tasks", "recipes", "reports"]) -> Path:
     return shipped if shipped.is_dir() else PACKAGE.parent / name
 
 
+def users_home() -> Path:
+    """The user's folder; of one who has none a place where nothing is, and nothing can be written."""
+    try:
+        return Path.home()
+    except RuntimeError:  # neither HOME nor a name for the user's number, as in some containers
+        return Path(os.devnull)
+
+
 def usable_cores() -> int:
     """How many cores this process may use, which a container or a scheduler may have limited."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

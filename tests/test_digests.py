@@ -52,6 +52,15 @@ def test_what_another_process_has_remembered_meanwhile_is_kept(tmp_path):
     assert json.loads(memory_file("digests.json").read_text()).keys() > {*memory, "of another"}
 
 
+def test_a_user_without_a_home_folder_has_nothing_remembered(tmp_path, monkeypatch):
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 2)  # whom the machine does not know
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"one")
+    assert sha256_of([path]) == [hashlib.sha256(b"one").hexdigest()]
+
+
 def test_of_many_files_the_newest_are_remembered(tmp_path, monkeypatch):
     monkeypatch.setattr(digests, "MAX_REMEMBERED", 3)
     for number in range(5):

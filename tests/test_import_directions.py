@@ -66,7 +66,7 @@ LEAF_IMPORTS = {
     "settings": {"errors"},
     "printable": {"digests"},
     "plugins": {"errors", "digests", "resources"},
-    "digests": set(),
+    "digests": {"resources"},
     "locks": {"errors"},
     "errors": set(),
     "resources": set(),

@@ -13,7 +13,6 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,6 +31,7 @@ from atrl_bench.models.local import model_inputs
 from atrl_bench.models.prompt import Prompt, Sampling
 from atrl_bench.printable import Block, Record, blocks_of
 from atrl_bench.profiles import load_profile
+from atrl_bench.resources import users_home
 from atrl_bench.training.arguments import CHECKPOINTING_TOKENS
 from atrl_bench.training.clock import wall_seconds
 from atrl_bench.training.shared_prompts import recompute
@@ -88,7 +88,7 @@ def _attempted(measures: Mapping[str, Callable[[], T]]) -> tuple[dict[str, T], d
         # Whatever breaks on a machine that nobody has seen is a finding, and the next may still tell something.
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
-            failures[name] = f"{type(error).__name__}: {first}".replace(str(Path.home()), "~")[:300]
+            failures[name] = f"{type(error).__name__}: {first}".replace(str(users_home()), "~")[:300]
     return measured, failures
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from socket import create_server
 
 from atrl_bench.errors import AtrlBenchError
+from atrl_bench.resources import users_home
 from atrl_bench.sandbox.execution import Limits, SandboxResult, execute
 from atrl_bench.sandbox.namespaces import TOOLS, bound_folders
 
@@ -74,7 +75,7 @@ def known_leaks() -> list[str]:
 def find_leaks() -> list[str]:
     """What a program could do that it must not, from a program of ours that tries all of it."""
     limits = Limits(wall_seconds=60, cpu_seconds=10, memory_bytes=256 << 20, num_processes=8, folder_bytes=4 << 20)
-    home = Path.home()
+    home = users_home()
     with create_server(("127.0.0.1", 0)) as listener:
         task = {"port": listener.getsockname()[1], "home": str(home), "process": os.getpid(), "prefix": sys.prefix}
         result = execute(PROBE.read_bytes(), [json.dumps(task)], {}, ["report.json"], environment={}, limits=limits)
