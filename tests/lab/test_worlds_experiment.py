@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from atrl_bench.results.statistics.means import seed_spread
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -68,14 +71,32 @@ def test_the_front_page_and_the_page_of_the_worlds_say_what_the_kept_trainings_c
         assert said.replace("-", "−") in " ".join((ROOT / page).read_text(encoding="utf-8").split())
 
 
-def test_the_page_of_the_mini_world_says_where_the_controls_of_one_seed_end(experiment):
-    kept = [one for one in experiment.read_csv(ROOT / "docs" / "worlds_report" / "controls.csv") if one.seed == 0]
+def test_where_credit_matters_is_what_its_table_measured():
+    measured = (ROOT / "docs" / "worlds_report" / "credit_placement.md").read_text(encoding="utf-8")
     page = (ROOT / "docs" / "results" / "mini.md").read_text(encoding="utf-8")
-    names = "at random end", "those that look least", "those of lowest entropy", "the last"
-    for rule, name in zip(("random", "bottom", "entropy", "latest"), names, strict=True):
-        ends = [one.last for one in kept if one.rule == f"{rule}_truncation"]
-        assert len(ends) == 6
-        assert f"{name} at {100 * sum(ends) / 6:.0f} %" in page
+    page = page.partition("## Does it matter where")[2].partition("On [six other bases]")[0]
+    assert len(said := re.findall(r"[+−]?\d+\.\d+", page)) >= 12
+    assert [number for number in said if number not in measured] == []
+
+
+def test_the_page_of_the_mini_world_says_where_the_controls_end(experiment):
+    shards = [ROOT / "docs" / "worlds_report" / name for name in ("controls.csv", "experiment.csv")]
+    at_one_rate = [one for path in shards for one in experiment.read_csv(path) if one.rate == 1 and one.seed < 3]
+    page = (ROOT / "docs" / "results" / "mini.md").read_text(encoding="utf-8")
+
+    def ends(rule: str) -> list[float]:
+        """In percent, of each seed, over the six bases."""
+        by_seed = [[one.last for one in at_one_rate if (one.rule, one.seed) == (rule, seed)] for seed in range(3)]
+        assert [len(of_seed) for of_seed in by_seed] == [6, 6, 6]
+        return [100 * sum(of_seed) / 6 for of_seed in by_seed]
+
+    names = {"random": "at random", "bottom": "those that look least", "entropy": "those of lowest entropy"}
+    for rule, name in {**names, "latest": "the last"}.items():
+        assert f"{name} at {sum(ends(f'{rule}_truncation')) / 3:.0f} %" in page
+    assert f"all tokens alike end at {sum(ends('uniform')) / 3:.0f} %" in page
+    pairs = zip(ends("bottom_truncation"), ends("random_truncation"), strict=True)
+    change = seed_spread([least - random for least, random in pairs]).estimate()
+    assert f"{change.mean:.0f} ± {change.half_width():.0f} points from those at random".replace("-", "−") in page
 
 
 def test_an_oracle_is_judged_at_the_share_that_the_other_seeds_pick(experiment):
