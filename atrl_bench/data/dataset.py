@@ -17,7 +17,7 @@ from atrl_bench.data.layout import is_whole, own_file, split_files
 from atrl_bench.data.published import Publication, RepositoryPart
 from atrl_bench.data.repository import Repository, listing
 from atrl_bench.data.source import Folder, OnHub, Source
-from atrl_bench.data.tables import pictures_beside, read_light_rows, rows_sha256
+from atrl_bench.data.tables import SUFFIXES, pictures_beside, read_light_rows, rows_sha256
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
 
@@ -169,15 +169,21 @@ def data_digest(dataset: Dataset, data_dir: Path | None) -> str:
     """
     source, names = located(dataset, data_dir)
     files = media_files(dataset, data_dir)
-    if dataset.file is not None:
-        beside = {name: own_file(root_of(dataset, data_dir), name) for name in pictures_beside(source.paths(names))}
+    root = root_of(dataset, data_dir)
+    if isinstance(source, Folder) and _has_more_than_tables(root):  # the hub's tables come without what is beside them
+        beside = {name: own_file(root, name) for name in pictures_beside(source.paths(names))}
         files |= {name: path for name, path in beside.items() if path.is_file()}
     sums = source.sha256(names) if dataset.publication.made is None else rows_sha256(source.paths(names))
-    extras = [root_of(dataset, data_dir) / name for name in dataset.extras]
+    extras = [root / name for name in dataset.extras]
     present = [path for path in extras if path.is_file()]
     contents = [*enumerate(sums), *zip(files, _sums(dataset, list(files.values())), strict=True)]
     contents += zip((path.name for path in present), sha256_of(present), strict=True)
     return digest_of_hashes((str(name), value) for name, value in contents)
+
+
+def _has_more_than_tables(root: Path) -> bool:
+    """Whether a row may name a file there: where none may, no table is opened for its name."""
+    return any(not path.name.endswith(SUFFIXES) and (path.is_file() or path.is_symlink()) for path in root.rglob("*"))
 
 
 def _sums(dataset: Dataset, paths: Sequence[Path]) -> list[str]:

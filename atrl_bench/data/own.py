@@ -23,11 +23,10 @@ from urllib.parse import parse_qsl, quote
 from atrl_bench.data.hub_folder import HubFolder
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.published import Publication
-from atrl_bench.data.tables import TEXT_SUFFIXES, column_names, read_light_rows
+from atrl_bench.data.tables import SUFFIXES, TEXT_SUFFIXES, column_names, read_light_rows
 from atrl_bench.errors import InvalidFileError, MissingDataError
 
 PAIRS = ("chosen", "rejected")  # columns of a file of preference pairs
-SUFFIXES = (".parquet", *TEXT_SUFFIXES)
 OF_CARDS = ("dataset_infos.json", "dataset_dict.json", "dataset_info.json", "state.json")  # no tables
 LETTERS = "ABCDEFGH"  # of columns that hold an option each
 # What columns are usually called, best known first.

@@ -27,6 +27,7 @@ COUNTING_SECONDS = 600.0  # of computing, for one file
 COUNTING_BYTES = 2 << 30  # of memory: a page may claim any size, and a value be repeated by a number
 TEXT_RATIO = 20  # more of it for each byte of a text, all of which is read at once
 TEXT_SUFFIXES = (".json", ".jsonl", ".tsv", ".csv")
+SUFFIXES = (".parquet", *TEXT_SUFFIXES)
 MAX_NAME = 250  # characters of a path; a longer cell of a TSV is the picture itself
 
 
@@ -79,12 +80,19 @@ def _pictures_beside(path: Path) -> str:
     with reading(path):
         file = _opened(path)
         columns = [field.name for field in file.schema_arrow if all(f"{name}:" in str(field.type) for name in CELL)]
-        for batch in file.iter_batches(STREAM_ROWS, columns=columns) if columns else ():
+        groups = [n for n in range(file.num_row_groups) if columns and not _embeds_all(file.metadata.row_group(n))]
+        for batch in file.iter_batches(STREAM_ROWS, row_groups=groups, columns=columns) if groups else ():
             for cell in (cell for column in batch.to_pydict().values() for cell in column):
                 for one in cell if isinstance(cell, list) else [cell]:
                     if isinstance(one, dict) and one.keys() == CELL and one["path"] and not one["bytes"]:
                         names.add(str(one["path"]))
     return json.dumps(sorted(names))
+
+
+def _embeds_all(group: Any) -> bool:
+    """Whether a group of rows is said to embed every picture: gigabytes need not be read to know it."""
+    parts = [part for part in map(group.column, range(group.num_columns)) if part.path_in_schema.endswith(".bytes")]
+    return all(part.is_stats_set and part.statistics.null_count == 0 for part in parts)
 
 
 def rows_sha256(paths: Sequence[Path]) -> list[str]:

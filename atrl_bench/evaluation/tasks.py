@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter, ValidationError
 
 from atrl_bench.data.dataset import Dataset
-from atrl_bench.data.own import SUFFIXES, resolved
+from atrl_bench.data.own import resolved
 from atrl_bench.data.published import Publication
 from atrl_bench.data.sets import TrainingSet, find_set
+from atrl_bench.data.tables import SUFFIXES
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation import hooks

@@ -15,6 +15,7 @@ from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.own import resolved, with_columns
 from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError, MissingDataError
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.recipe import load_recipe
 
@@ -80,15 +81,18 @@ def test_a_column_that_the_first_row_leaves_empty_is_read_all_the_same(tmp_path,
     assert data_digest(find_set(name), None) != before
 
 
-def test_a_picture_that_a_cell_names_in_place_of_its_bytes_is_in_the_key(tmp_path, picture):
+@pytest.mark.parametrize("is_published", [False, True])
+def test_a_picture_that_a_cell_names_in_place_of_its_bytes_is_in_the_key(tmp_path, picture, is_published):
     """As `datasets` writes a column of images that it has not embedded."""
+    folder = (tmp_path / "pictures").rename(tmp_path / "geoqa")
     kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
-    shown = pyarrow.array([{"bytes": None, "path": picture}], kind)
-    name = str(tmp_path / "mine.parquet")
-    pyarrow.parquet.write_table(pyarrow.table({"question": ["How many?"], "answer": ["7"], "image": shown}), name)
-    before = data_digest(find_set(name), None)
-    Image.new("RGB", (28, 28), "blue").save(tmp_path / picture)
-    assert data_digest(find_set(name), None) != before
+    shown = pyarrow.array([{"bytes": None, "path": "1.png"}], kind)
+    table, name = pyarrow.table({"question": ["How many?"], "answer": ["7"], "image": shown}), folder / "test.parquet"
+    pyarrow.parquet.write_table(table, name)
+    where = (find_task("geoqa_test"), tmp_path) if is_published else (find_set(str(name)), None)
+    before = data_digest(*where)
+    Image.new("RGB", (28, 28), "blue").save(folder / "1.png")
+    assert data_digest(*where) != before
 
 
 def test_answers_of_numbers_and_of_words_are_what_they_are(tmp_path):
