@@ -36,7 +36,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
 from atrl_bench.training.recipe import Recipe, first_stage
-from atrl_bench.training.run_spec import run_spec
+from atrl_bench.training.run_spec import OF_RUN, run_spec
 
 
 class Evaluation(NamedTuple):
@@ -234,7 +234,7 @@ def planned_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> tuple[dict[str, 
 def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     base, data = _digests(run_dir.profile.model, recipe.data, run_dir.data_dir(find_set(recipe.data).folder))
     if (first := first_stage(recipe)) is not None:
-        base = f"run:{spec_key(training_spec(first, run_dir, seed))}"
+        base = f"{OF_RUN}{spec_key(training_spec(first, run_dir, seed))}"
     return run_spec(recipe, run_dir.profile, base, data, seed, run_dir.vllm)
 
 

@@ -21,7 +21,7 @@ from atrl_bench.data.sets import find_set
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.processes import Processes, launched
 from atrl_bench.engines.stop import heard
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.locks import alone
 from atrl_bench.models.attention import attention_of, joins_vision_windows
 from atrl_bench.models.chat_template import require_tame
@@ -33,7 +33,7 @@ from atrl_bench.training.data import TrainingData, load_training_data
 from atrl_bench.training.metrics import MetricsFile, summarise
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
 from atrl_bench.training.rollout_engine import VERL_VERSION, uses_verl
-from atrl_bench.training.run_spec import run_spec
+from atrl_bench.training.run_spec import OF_FILES, OF_RUN, contents_of, run_spec
 from atrl_bench.training.trackers import Trackers, reporting, run_name
 from atrl_bench.training.verl import require_verl_form, trained_by_verl, verl_python
 
@@ -96,8 +96,10 @@ def train(
             started, data_dir = time.monotonic(), processes.agree(data_dir)
             (folder / "recipe.yaml").write_text(recipe.as_yaml(), encoding="utf-8")
             if isinstance(recipe, RolloutRecipe) and uses_verl(recipe, profile):
+                _require_as_planned(spec, recipe, base_model, data_dir)
                 return _trained_by_verl(folder, recipe, profile, str(base_model), data_dir, seed, gpus, started)
             with build_trainer(load_inputs(folder, recipe, profile, str(base_model), data_dir, seed)) as trainer:
+                _require_as_planned(spec, recipe, base_model, data_dir)  # which has read all of it by now
                 name = processes.agree(last.name if (last := last_checkpoint(folder / "resume")) else None)
                 checkpoint = trainer.checkpoints.folder / name if name else None
                 called = run_name(recipe, seed, folder.name)
@@ -105,6 +107,27 @@ def train(
                     metrics = MetricsFile(folder / METRICS, trainer.updates_per_rollout, first_step=step_of(checkpoint))
                     trainer.listeners += [metrics.write, report]
                     return _trained(trainer, folder, checkpoint, started - metrics.seconds_before, on_progress)
+
+
+def _require_as_planned(
+    spec: dict[str, Any] | None, recipe: Recipe, base_model: Path | str, data_dir: Path | None
+) -> None:
+    """Raise where the training, which may have waited for days, has read other files than `spec` names."""
+    changed: list[str] = []
+    if launched().is_main:  # what it finds holds for all
+        assert spec is not None
+        planned = str(spec["base_digest"])
+        is_second = planned.startswith(OF_RUN)
+        base = f"{OF_RUN}{Path(base_model).name}" if is_second else model_ref(base_model).digest
+        contents = contents_of(recipe, base, data_digest(find_set(recipe.data), data_dir))
+        names = [name for name in sorted(spec.keys() | contents) if name.endswith(OF_FILES)]
+        changed = [f"its {name.split('_')[0]}" for name in names if spec.get(name) != contents.get(name)]
+    if changed := launched().agree(changed):
+        raise InvalidFileError(
+            f"Since this training was planned, {' and '.join(changed)} changed.",
+            why="It would be stored under the key of what was there before.",
+            next_step="give the same command again: it plans the training anew",
+        )
 
 
 def _trained_by_verl(

@@ -14,6 +14,8 @@ from atrl_bench.training.rollout_engine import engine_spec
 
 # Part of every run's key: raise it when the same recipe would give other weights.
 TRAINING_VERSION = 2
+OF_RUN = "run:"  # before the key of the training that a second stage starts from, in place of a digest
+OF_FILES = ("_digest", "_code")  # how the names of `contents_of` end
 YOUNGER = ("losses", "advantages", "freeze", "lora_targets", "template", "system")
 CHANGES_NOTHING = ("checks", "save_every_rollouts", "measures_looking")  # sizes that no weight depends on
 
@@ -30,7 +32,6 @@ def run_spec(
 
     `recorded_vllm`: the version that made the numbers of the run folder, for a machine without vLLM.
     """
-    credit_code = code_of("rules", recipe.credit.rule) if hasattr(recipe, "credit") else None
     return {
         "kind": "training",
         "version": TRAINING_VERSION,
@@ -38,13 +39,9 @@ def run_spec(
         # A size that has a default is younger than stored runs, whose keys do not have it.
         "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)),
         "profile": profile.name,
-        "base_digest": base_digest,
-        "data_digest": data_digest,
         "seed": seed,
         **engine_spec(recipe, profile, recorded_vllm),
-        # Our own rules change with TRAINING_VERSION; those of another package change when they like.
-        **({} if credit_code is None else {"credit_code": credit_code}),
-        **own_code_of(recipe),
+        **contents_of(recipe, base_digest, data_digest),
     }
 
 
@@ -63,8 +60,16 @@ def recipe_fields(recipe: Recipe) -> dict[str, Any]:
     return fields | own
 
 
+def contents_of(recipe: Recipe, base_digest: str, data_digest: str) -> dict[str, str]:
+    """What a key says of files, which change when their owners like: model, data, and code that is not shipped."""
+    # Our own rules change with TRAINING_VERSION.
+    credit_code = code_of("rules", recipe.credit.rule) if hasattr(recipe, "credit") else None
+    credit = {} if credit_code is None else {"credit_code": credit_code}
+    return {"base_digest": base_digest, "data_digest": data_digest, **credit, **own_code_of(recipe)}
+
+
 def own_code_of(recipe: Recipe) -> dict[str, str]:
-    """The hashes of the code that is not shipped, which changes when its owners like."""
+    """The hashes of the code that is the user's own."""
     if not isinstance(recipe, RolloutRecipe):
         return {}
     codes = {

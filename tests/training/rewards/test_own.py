@@ -5,11 +5,15 @@ import json
 import pytest
 from trainer_parts import logged
 
+from atrl_bench.data.dataset import data_digest
+from atrl_bench.data.sets import find_set
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, UnknownNameError
+from atrl_bench.models.local import model_ref
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.arguments import reward_weights
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rewards.registry import find_reward
+from atrl_bench.training.run import train
 from atrl_bench.training.run_spec import run_spec
 
 CODE = """
@@ -128,6 +132,18 @@ def test_the_key_follows_its_code_and_not_its_folder(tmp_path, code):
     code.write_text(CODE + "\n")
     assert key(code)[1] != before[1]
     assert "reward_code" not in run_spec(load_recipe("grpo"), load_profile("mini"), "base", "data", 0)
+
+
+@pytest.mark.parametrize(("edited", "named"), [("mine.py", "its reward"), ("mine.jsonl", "its data")])
+def test_a_training_refuses_what_was_edited_since_it_was_planned(
+    edited, named, code, questions, base_folder, profile, tmp_path
+):
+    recipe = load_recipe("grpo", data=questions, rewards=f"{code}:brief")
+    spec = run_spec(recipe, profile, model_ref(base_folder).digest, data_digest(find_set(questions), None), 0)
+    (tmp_path / edited).write_text((tmp_path / edited).read_text() + "\n")
+    where = {"base_model": base_folder, "data_dir": None, "out": tmp_path / "runs"}
+    with pytest.raises(InvalidFileError, match=f"Since this training was planned, {named} changed"):
+        train(recipe, profile=profile, **where, seed=0, spec=spec)
 
 
 def test_beside_rewards_for_steps_each_of_ones_own_counts_one(code):
