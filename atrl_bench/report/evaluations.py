@@ -6,16 +6,18 @@ models that were asked in one way stand under one heading, and are compared with
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.digests import spec_key
+from atrl_bench.digests import key_of, spec_key
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.definition import TableDefinition
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.templates import template_name
+from atrl_bench.printable import counted, flat_text
 from atrl_bench.report.answers import AnswerSource, file_name, remembered_shades
 from atrl_bench.report.build import build_table, made_with
 from atrl_bench.report.compare import name_of
@@ -26,6 +28,10 @@ from atrl_bench.results.store import Cell, Store
 NAME = "evaluations"
 CAPTION = "Percent, with 95 % intervals over groups of problems. Each heading says how the models below it were asked."
 
+ON_OTHERS = "on other rows, or by another version of the benchmark, than the newest's left out here."
+OF_ROW_OR_COLUMN = ("kind", "model_digest", "model_name", "task", "task_version", "split", "data_digest")
+MAX_TEXT = 40  # characters of a setting
+
 
 def write_evaluations(run_dir: RunDir) -> Path | None:
     """Write the page; None where every evaluation is a table's."""
@@ -33,8 +39,9 @@ def write_evaluations(run_dir: RunDir) -> Path | None:
         cells = cells_without_table(run_dir, store)
         if not cells:
             return None
+        cells, notes = _of_newest(cells)
         definition, keys = _definition(cells, store)
-        table = build_table(definition, store, profile=run_dir.profile, cell_keys=keys, runs={})
+        table = build_table(definition, store, profile=run_dir.profile, cell_keys=keys, runs={}, notes=notes)
         shades, generated = remembered_shades(run_dir), run_dir.profile.generated_data
         answers = AnswerSource(store, keys, run_dir.data_dir, shades, has_known_anchors=generated)
         table = made_with(table, run_dir.profile, run_dir.environment())
@@ -83,14 +90,41 @@ def _protocol(spec: Mapping[str, Any]) -> Iterator[str]:
         yield f"by {spec['engine']['name']} {spec['engine']['version']}"
 
 
+def headings(cells: Sequence[Cell]) -> dict[str, str]:
+    """How each cell was asked, by its key: in words, and where cells differ in what these leave out, by that."""
+    words = {cell.key: protocol(cell.spec) for cell in cells}
+    settings = [(cell.key, *setting) for cell in cells for setting in flat_text(cell.spec) if setting[1] != "none"]
+    texts: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for key, name, text in settings:
+        texts[words[key], name].add(text)
+    said = dict(words)
+    for key, name, text in settings:
+        if name not in OF_ROW_OR_COLUMN and len(texts[words[key], name]) > 1:
+            short = text if len(text) <= MAX_TEXT else key_of(text)
+            said[key] += f"; {name.rpartition('.')[2].replace('_', ' ')} {short}"
+    return said
+
+
+def _of_newest(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+    """The cells on the newest rows of each benchmark, and what is said of the others."""
+
+    def read(cell: Cell) -> tuple[Any, Any]:
+        return cell.spec["data_digest"], cell.spec.get("task_version")
+
+    newest = {cell.spec["task"]: read(cell) for cell in sorted(cells, key=lambda cell: cell.created)}
+    kept = [cell for cell in cells if read(cell) == newest[cell.spec["task"]]]
+    left_out = Counter(find_task(cell.spec["task"]).title for cell in cells if cell not in kept)
+    return kept, [f"{title}: {counted(number, 'evaluation')} {ON_OTHERS}" for title, number in left_out.items()]
+
+
 def _definition(cells: Sequence[Cell], store: Store) -> tuple[TableDefinition, dict[tuple[str, str], list[str]]]:
     groups: dict[str, dict[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
     columns: dict[str, dict[str, Any]] = {}
     keys: dict[tuple[str, str], list[str]] = {}
-    newest = {cell.spec["task"]: cell.spec["data_digest"] for cell in cells}  # of tables of one name, too
-    for cell in (cell for cell in cells if cell.spec["data_digest"] == newest[cell.spec["task"]]):
-        spec, words = cell.spec, protocol(cell.spec)
+    of_cells = headings(cells)
+    for cell in cells:
+        spec, words = cell.spec, of_cells[cell.key]
         group, task, repeats = spec_key({"protocol": words}), find_task(spec["task"]), spec["decoding"]["repeats"]
         row = file_name(f"{spec['model_name'].replace('/', '_')}.{spec_key({'of': spec['model_digest'], 'in': group})}")
         column = f"{task.name}.{repeats}"
@@ -103,7 +137,7 @@ def _definition(cells: Sequence[Cell], store: Store) -> tuple[TableDefinition, d
         )
         of_group = groups.setdefault(group, {"id": group, "label": words, "baseline": row, "columns": []})
         of_group["columns"] = list(dict.fromkeys([*of_group["columns"], column]))
-        keys[row, column] = [cell.key]  # of several versions of a benchmark the newest
+        keys[row, column] = [cell.key]
     ordered = [row for group in groups for row in rows.values() if row["group"] == group]
     return TableDefinition.model_validate(
         {

@@ -21,7 +21,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.checkpoint_store import upload_model
 from atrl_bench.models.local import find_model
 from atrl_bench.printable import Record
-from atrl_bench.report.evaluations import protocol
+from atrl_bench.report.evaluations import headings
 from atrl_bench.report.frame import CellPlace, headline_metric, places_of_cells, score_or_bounds
 from atrl_bench.report.page import environment
 from atrl_bench.results import numbers
@@ -54,6 +54,7 @@ def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace]
     own = [place for place in places if place.cell.spec["model_digest"] == run.digest]
     finished = of_one_judge(store.cells(kind="evaluation", state="done"), run_dir.judge, run_dir.engine)
     cells = [cell for cell in finished if cell.spec["model_digest"] == run.digest]
+    asked = headings(cells)
     model = run_dir.profile.model
     is_on_hub = not run_dir.profile.generated_data and not Path(model).exists()
     text = (
@@ -67,14 +68,14 @@ def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace]
             profile=run_dir.profile,
             base_model=model if is_on_hub else "",
             version=__version__,
-            results=sorted(_result(store, cell) for cell in cells),
+            results=sorted(_result(store, cell, asked[cell.key]) for cell in cells),
             commands=_commands(own, run_dir),
         )
     )
     return f"{text}\n"
 
 
-def _result(store: Store, cell: Cell) -> str:
+def _result(store: Store, cell: Cell, asked: str) -> str:
     task, metric = headline_metric(cell)
     estimate, between = score_or_bounds(store, cell, metric)
     where = f"{task.title} ({cell.spec['split']}) | {metric}"
@@ -82,7 +83,7 @@ def _result(store: Store, cell: Cell) -> str:
     if between is not None:
         score, interval = "none: the judge failed", f"{100 * between[0]:.1f} to {100 * between[1]:.1f}"
     value = f"{score} | {interval} | {estimate.num_problems:,}"
-    return f"| {where} | {value} | {markdown(protocol(cell.spec))} |"
+    return f"| {where} | {value} | {markdown(asked)} |"
 
 
 def _commands(places: Iterable[CellPlace], run_dir: RunDir) -> list[str]:

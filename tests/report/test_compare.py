@@ -221,6 +221,20 @@ def test_answers_without_the_picture_are_compared_only_where_that_is_asked_for(s
     assert "--image none" in refused.value.next_step
 
 
+def test_the_page_of_evaluations_says_what_two_cells_differ_in_and_how_many_were_of_other_rows(store, tmp_path):
+    fixed = {"profile": "smoke", "limit": None, "run_seed": 0}
+    decoding = {"repeats": 1, "temperature": 0, "top_p": 1.0, "max_new_tokens": 8, "dtype": "float32"}
+    for points, digest, pixels in ((0.0, "older", 784), (1.0, "d", 784), (0.0, "d", 3136)):
+        given = spec("a", data_digest=digest, **fixed) | {"decoding": decoding | {"max_pixels": pixels}}
+        fill(store, given, single(points, points))
+    page = write_evaluations(RunDir.at(tmp_path, PROFILE))
+    assert page is not None
+    for said in ("at most 8 tokens; 1 answer; three templates; max pixels 784", "three templates; max pixels 3136"):
+        assert said in page.read_text()
+    assert "; dtype float32" not in page.read_text(), "it is all cells'"
+    assert "GeoQA: 1 evaluation on other rows" in page.read_text()
+
+
 @pytest.mark.full
 def test_what_a_training_of_this_folder_was_not_asked_is_missing_with_a_command_that_finds_its_checkpoint(
     store, tmp_path
