@@ -150,7 +150,12 @@ def credit_of_cell(
         for answer, response in store.responses(key).items()
         if answer[0] in problem_ids and (answers is None or answer in answers)
     }
-    credit = remembered_credit(key, run_dir)
+    # What is beside a store that was repaired or begun anew may be of other answers than it has.
+    credit = {
+        answer: one
+        for answer, one in remembered_credit(key, run_dir).items()
+        if answer not in responses or "".join(one.texts) == responses[answer].text
+    }
     missing = {answer: response for answer, response in responses.items() if answer not in credit}
     if missing:
         model, prompts = _model(store, cell, run_dir), prompts_of_cell(store, key, run_dir, {a[0] for a in missing})

@@ -1,6 +1,7 @@
 """The credit of stored responses: aligned with the text, the same as in training, remembered, and refused by name."""
 
 import dataclasses
+import json
 
 import pytest
 from PIL import Image
@@ -110,6 +111,16 @@ def test_a_damaged_line_of_the_memory_costs_one_answer_and_not_the_page(filled):
     assert len(remembered_credit(key, run_dir)) == len(whole) - 1
     assert credit_of_cell(store, key, run_dir) == whole
     assert path.read_bytes() == b"".join(lines)
+
+
+def test_the_credit_of_an_answer_that_was_since_replaced_is_not_the_new_ones(filled):
+    store, key, run_dir = filled
+    whole = credit_of_cell(store, key, run_dir)
+    [path] = (run_dir.root / "credit").glob(f"{key}-*.jsonl")
+    first, *others = path.read_text().splitlines()
+    problem_id, repeat, texts, *values = json.loads(first)
+    path.write_text("\n".join([json.dumps([problem_id, repeat, ["Before, ", *texts[1:]], *values]), *others]))
+    assert credit_of_cell(store, key, run_dir) == whole == remembered_credit(key, run_dir)
 
 
 def test_the_answers_whose_verdict_another_cell_does_not_share_get_credit(filled):
