@@ -58,10 +58,10 @@ def _draw(spec: Mapping[str, Any], wanted: set[str], out: Path, data_dir_of: Cal
         data_dir = data_dir_of(info.folder)
         if isinstance(info, OwnTask) and data_dir is not None:
             info, data_dir = find_task(str(data_dir)), None
-            if data_digest(info, None) != spec.get("data_digest"):
-                return {}  # the file is another one by now
         if info.media == "none" or not is_here(info, data_dir):
             return {}
+        if data_digest(info, data_dir) != spec.get("data_digest"):
+            return {}  # the rows are others by now
         rows = load_rows(info, data_dir, spec.get("limit"))
     except AtrlBenchError:  # a report without pictures is better than none; the page says that they are not here
         return {}

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from atrl_bench.data.dataset import data_digest
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.mini.problems import READING_PREFIX
 from atrl_bench.mini.world import write_world
 from atrl_bench.profiles import load_profile
@@ -262,7 +264,8 @@ def test_judge_and_rule_disagreeing_is_a_filter_of_its_own():
 @pytest.mark.full
 def test_problems_are_shown_by_small_pictures_that_are_made_once(tmp_path):
     data = write_world(tmp_path / "data", load_profile("smoke"), ("geoqa",))
-    spec = {"task": "geoqa_test", "task_version": "1", "data_digest": "d", "limit": None}
+    digest = data_digest(find_task("geoqa_test"), data)
+    spec = {"task": "geoqa_test", "task_version": "1", "data_digest": digest, "limit": None}
     shown = pictures_of(spec, ["0", "1", "no such problem"], tmp_path / "media", lambda folder: data)
     assert set(shown) == {"0", "1"}
     files = [tmp_path / "media" / name for names in shown.values() for name in names]
@@ -271,6 +274,8 @@ def test_problems_are_shown_by_small_pictures_that_are_made_once(tmp_path):
     # The list alone is enough afterwards: a report is rendered where the data is not.
     assert pictures_of(spec, ["0", "1"], tmp_path / "media", lambda folder: None) == shown
     assert times == [path.stat().st_mtime_ns for path in files]
+    of_others = spec | {"data_digest": "that of other rows"}
+    assert pictures_of(of_others, ["0", "1"], tmp_path / "media", lambda folder: data) == {}
 
 
 def test_a_picture_that_does_not_decode_is_no_picture(tmp_path: Path):

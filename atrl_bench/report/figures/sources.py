@@ -68,7 +68,8 @@ def evaluated(source: Source, store: Store, task: str, *, all_tables: bool = Fal
     first = next((fields["table"] for fields in rows.values()), None)
     runs = {name: run.spec for run in store.runs() if run.digest for name in (run.digest, run.key)}
     found = []
-    for cell in of_one_judge(store.cells(task=task, state="done"), run_dir.judge, run_dir.engine):
+    shown = store.cells(task=task, state="done", image=None)  # answers without the picture are no score of a model
+    for cell in of_one_judge(shown, run_dir.judge, run_dir.engine):
         # By key first: two trainings may have ended in the same weights.
         run = runs.get(cell.spec["model_name"]) or runs.get(cell.spec["model_digest"])
         row = rows.get(cell.key)

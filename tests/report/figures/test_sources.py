@@ -87,11 +87,11 @@ def test_errors_on_images_that_nobody_generated_need_a_judge(run_dir):
         figure("errors", real)
 
 
-def add_answers(store, model, digest, *, num_right, judge=None):
+def add_answers(store, model, digest, *, num_right, judge=None, **changes):
     """Store an evaluation on four problems of each benchmark, this many of them answered rightly."""
     for task in TASKS:
         spec = {"kind": "evaluation", "task": task, "limit": None, "judge": judge}
-        spec |= {"model_name": model, "model_digest": digest}
+        spec |= {"model_name": model, "model_digest": digest} | changes
         fill_cell(store, spec, "+" * num_right + "-" * (4 - num_right))
 
 
@@ -108,13 +108,15 @@ def trained(tmp_path):
             add_answers(store, run, digest, num_right=num_right)
         add_answers(store, "mini", "base", num_right=1)
         add_answers(store, "mini", "base", num_right=3, judge={"model": "judge"})
+        add_answers(store, "mini", "base", num_right=0, image="blank")
     return made
 
 
 def test_untrained_over_scale_is_what_no_training_made_under_the_folders_one_judge(trained, tmp_path):
     with figure("scale", trained, out=tmp_path).files[1].open(encoding="utf-8", newline="") as file:
         measured = [row for row in csv.DictReader(file) if row["source"] == "measured"]
-    # One of four by the rules, whatever a judge said before; two of four after AT-RL, whatever its ablations got.
+    # One of four by the rules, whatever a judge said before or blank pictures got; two of four after AT-RL, whatever
+    # its ablations got.
     expected = {(name, task): score for name, score in (("Untrained", "25"), ("GRPO + AT-RL", "50")) for task in TASKS}
     assert {(row["method"], row["task"]): row["percent"] for row in measured} == expected
 
