@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from atrl_bench.cli import evaluation, machine, reports, tables, training
-from atrl_bench.engines.stop import EXIT_CODE, Stopped
+from atrl_bench.engines.stop import EXIT_CODE, Stopped, end_when_asked
 from atrl_bench.errors import AtrlBenchError, MissingDataError, StoreError
 from atrl_bench.version import __version__
 
@@ -73,6 +73,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 def main() -> NoReturn:
     """Run the command line; an error a user can act on ends with its own exit code and no traceback."""
     try:
+        end_when_asked()
         code = app(standalone_mode=False)
     except AtrlBenchError as error:
         _explain(error)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 EXIT_CODE = os.EX_TEMPFAIL
@@ -35,6 +36,16 @@ class StopRequest:
     def is_made(self) -> bool:
         file = os.environ.get(FILE)
         return self.signalled or (file is not None and Path(file).exists())
+
+
+def end_when_asked() -> None:
+    """From now on a signal that no block has `heard` ends this process as Ctrl-C does, and with the code."""
+
+    def end(*_: object) -> NoReturn:
+        raise Stopped
+
+    for number in SIGNALS:
+        signal.signal(number, end)
 
 
 @contextmanager

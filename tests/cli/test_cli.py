@@ -11,6 +11,7 @@ import typer
 
 from atrl_bench import __version__, cli
 from atrl_bench.cli import options
+from atrl_bench.engines import stop
 from atrl_bench.sandbox.isolation import PERMISSION, is_permitted
 
 
@@ -211,6 +212,21 @@ def test_a_shell_completes_what_the_table_on_the_line_has(line, offered):
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert offered in done.stdout.split(), done.stderr
+
+
+@pytest.mark.parametrize("number", stop.SIGNALS)
+def test_a_command_that_a_scheduler_ends_says_how_to_go_on_whatever_it_does(number, monkeypatch, capsys):
+    before = {each: signal.signal(each, signal.SIG_IGN) for each in stop.SIGNALS}
+    monkeypatch.setattr(sys, "argv", ["atrl-bench", "evaluate", "mini"])
+    monkeypatch.setattr(cli, "app", lambda **_: signal.raise_signal(number))
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    assert ended.value.code == 75
+    assert capsys.readouterr().err.endswith("Next, to go on: atrl-bench evaluate mini\n")
 
 
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path):
