@@ -60,7 +60,7 @@ VERBS = {
 for _name, _verb in VERBS.items():
     app.command(_name, context_settings=HELP)(_verb)
 
-FULL = {errno.ENOSPC, errno.EDQUOT}  # a write to a full disk fails without the name of its file
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # such a write fails without the name of its file
 
 
 @app.callback(invoke_without_command=True)
@@ -123,6 +123,7 @@ def _unusable(error: OSError) -> StoreError:
     if error.errno in FULL:
         what = f"Cannot write {error.filename}." if error.filename else "Cannot write all of it."
         why = f"{error.strerror}. What was written before is intact."
-        return StoreError(what, why=why, next_step="free space, then the same command again: it resumes")
+        mend = "allow larger files (ulimit -f)" if error.errno == errno.EFBIG else "free space"
+        return StoreError(what, why=why, next_step=f"{mend}, then the same command again: it resumes")
     then = "check that path, or use a folder you can write to with --out"
     return StoreError(f"Cannot read or write {error.filename}.", why=f"{error.strerror}.", next_step=then)

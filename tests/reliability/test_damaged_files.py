@@ -89,7 +89,7 @@ def test_a_reason_holds_nothing_that_differs_in_the_next_run() -> None:
     assert reason_of(RuntimeError("one\ntwo")) == "RuntimeError: one"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_disk_that_is_full_ends_a_command_with_a_next_step_and_no_traceback(monkeypatch, capsys, number) -> None:
     def full(**_: object) -> None:
         raise OSError(number, os.strerror(number))  # as a write raises it: without a name
@@ -98,4 +98,4 @@ def test_a_disk_that_is_full_ends_a_command_with_a_next_step_and_no_traceback(mo
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 1
-    assert "free space, then the same command again" in capsys.readouterr().err
+    assert ", then the same command again: it resumes" in capsys.readouterr().err
