@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_BYTES = 256 << 20  # of a picture's file
 MAX_WEBP_PIXELS = 55_000_000  # which take 18 bytes each; others ten, and Pillow warns of more than 89 million
+MAX_ASPECT = 200  # Qwen's processor refuses a longer one, and with it all that is asked beside
 STRIP = 256  # rows of pixels
 CELL = frozenset({"bytes", "path"})  # the fields of a picture's cell, and no others
 
@@ -72,7 +73,13 @@ def picture_size(source: bytes | Path) -> tuple[int, int]:
 def _opened(source: bytes | Path) -> Image:
     from PIL import Image as Pillow
 
-    return Pillow.open(source if isinstance(source, Path) else io.BytesIO(source), formats=FORMATS)
+    file = Pillow.open(source if isinstance(source, Path) else io.BytesIO(source), formats=FORMATS)
+    if max(file.size) > MAX_ASPECT * min(file.size):
+        file.close()
+        raise OSError(
+            f"a picture of {file.width} x {file.height} pixels is more than {MAX_ASPECT} times as long as wide"
+        )
+    return file
 
 
 def with_own_files(value: Any, root: Path) -> Any:

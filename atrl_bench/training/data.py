@@ -82,7 +82,9 @@ class TrainingData:
             problem = self.problems[row]
             try:
                 images, videos = problem.decoded(), self._read(problem)
-            except OSError:
+            except MemoryError:
+                raise
+            except Exception:  # whatever a decoder raises, a warning of Pillow's too
                 self._note_unreadable(row)
                 continue
             template = choose_template(run_seed, problem.problem_id)
@@ -124,7 +126,11 @@ class TrainingData:
         for problem, text, ids in zip(self.problems, texts, token_ids, strict=True):
             # Each placeholder in the text becomes as many tokens as its image or video has.
             num_tokens = len(ids) + len(problem.videos) * (self._most_video_tokens() - 1)
-            sizes = [picture_size(image) for image in problem.images]
+            try:
+                sizes = [picture_size(image) for image in problem.images]
+            except OSError:  # a file that is none: `example` takes the next row
+                kept.append(problem)
+                continue
             if sizes and hasattr(processor, "_get_num_multimodal_tokens"):
                 counted = processor._get_num_multimodal_tokens(image_sizes=sizes)
                 num_tokens += sum(counted["num_image_tokens"]) - len(sizes)

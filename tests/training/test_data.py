@@ -194,6 +194,17 @@ def test_images_of_a_set_with_files_are_opened_when_asked_for(tmp_path):
     assert example["videos"] == []
 
 
+@pytest.mark.parametrize("bad", [(401, 2), (9500, 9500), None])  # too long for its width, a bomb, no picture
+def test_a_picture_file_that_cannot_be_shown_gives_way_to_the_next_row(tmp_path, mini_processor, bad):
+    Image.new("L", (56, 28)).save(tmp_path / "good.png")
+    Image.new("L", bad).save(tmp_path / "bad.png") if bad else (tmp_path / "bad.png").write_text("<html>404</html>")
+    rows = [{"question": "How many?", "answer": 1, "image": f"{name}.png"} for name in ("bad", "good")]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = load_training_data(str(tmp_path / "mine.jsonl"), None).without_long_prompts(mini_processor, 500)
+    assert [image.size for image in data.example(0, 0)["images"]] == [(56, 28)]
+    assert data.unreadable == {0}
+
+
 def test_a_video_that_cannot_be_decoded_gives_way_to_the_next_row_every_time(tmp_path):
     for number in range(3):
         film(tmp_path / "video_r1" / f"{number}.mp4", seed=number)
