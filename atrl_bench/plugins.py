@@ -71,16 +71,13 @@ def summary_of(group: Group, name: str) -> str | None:
 
 
 def code_of(group: Group, name: str) -> str | None:
-    """The hash of the code behind a name, None if no other package has it; nothing of it is run.
+    """The hash of the code behind a name, None if no other package has it; nothing of it is run."""
+    return file_digest(files_with(_file(plugins(group)[name]))) if name in plugins(group) else None
 
-    It is that of all Python files of the package that the object's module is in, or of the one file that it is.
-    """
-    if name not in plugins(group):
-        return None
-    entry = plugins(group)[name]
-    folder, file = _folder(entry), _file(entry)
-    is_package = (folder / "__init__.py").is_file()
-    return file_digest(sorted(folder.rglob("*.py")) if is_package else [file])
+
+def files_with(module: Path) -> list[Path]:
+    """All Python files of the package that a module is in, which it may import; else the one file that it is."""
+    return sorted(module.parent.rglob("*.py")) if (module.parent / "__init__.py").is_file() else [module]
 
 
 def files_of(group: Group, shipped: Path, pattern: str = "*.yaml") -> dict[str, Path]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, UnknownNameError, reason_of
-from atrl_bench.plugins import code_of, load_plugin, plugins
+from atrl_bench.plugins import code_of, files_with, load_plugin, plugins
 
 Kind = Literal["rewards", "losses", "advantages"]
 NOUNS: Mapping[Kind, str] = {"rewards": "reward", "losses": "loss term", "advantages": "advantages"}
@@ -65,7 +65,12 @@ def telling(kind: Kind, name: str) -> Iterator[None]:
 
 def digest(kind: Kind, own: Iterable[str]) -> str | None:
     """The hash of the code behind these names; None where there are none."""
-    return "+".join(code_of(kind, name) or file_digest([_source(kind, name)]) for name in own) or None
+    return "+".join(code_of(kind, name) or file_digest(_files(kind, name)) for name in own) or None
+
+
+def _files(kind: Kind, name: str) -> list[Path]:
+    source = _source(kind, name)
+    return [source] if name.rpartition(":")[0].endswith(".py") else files_with(source)
 
 
 def resolved(name: str) -> str:

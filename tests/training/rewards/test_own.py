@@ -120,6 +120,21 @@ def test_where_some_of_a_group_have_no_reward_the_others_are_compared_and_credit
     assert rollout.advantages.mean(1).tolist() == pytest.approx([-1.1545, 0.5772, 0.5772], abs=1e-3)
 
 
+def test_the_key_of_one_in_a_package_follows_what_it_may_import_there(tmp_path, monkeypatch):
+    (tmp_path / "paying").mkdir()
+    for module in ("__init__", "rewards", "lengths"):
+        (tmp_path / "paying" / f"{module}.py").write_text("def brief(completions, **_):\n    return [1.0]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def key():
+        recipe = load_recipe("grpo", rewards="paying.rewards:brief")
+        return run_spec(recipe, load_profile("mini"), "base", "data", 0)["reward_code"]
+
+    before = key()
+    (tmp_path / "paying" / "lengths.py").write_text("LONG = 3\n")
+    assert key() != before
+
+
 def test_the_key_follows_its_code_and_not_its_folder(tmp_path, code):
     def key(path):
         spec = run_spec(load_recipe("grpo", rewards=f"{path}:brief"), load_profile("mini"), "base", "data", 0)
