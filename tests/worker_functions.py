@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.engines.devices import Devices
+from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.errors import UnknownNameError
 
 
@@ -21,6 +21,18 @@ def call(item: tuple[Callable[[Devices], None], str], devices: Devices) -> None:
 
 def sleep(seconds: float, devices: Devices) -> None:
     time.sleep(seconds)
+
+
+def wait_for_a_sleeper(told: str) -> None:
+    """Be the process that waits for a worker which tells its number and then sleeps."""
+    from atrl_bench.engines.local import Demand, side_by_side
+
+    next(side_by_side(_tell_and_sleep, [(told, Demand(0, 0))], Machine(), 1))
+
+
+def _tell_and_sleep(told: str, devices: Devices) -> None:
+    Path(told).write_text(str(os.getpid()))
+    time.sleep(600)
 
 
 def die(log: str, devices: Devices) -> None:

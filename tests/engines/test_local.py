@@ -9,8 +9,9 @@ import time
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
-from worker_functions import call, die, die_once, fail_oddly, name_nothing, read_json, sleep
+from worker_functions import call, die, die_once, fail_oddly, name_nothing, read_json, sleep, wait_for_a_sleeper
 
 from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.engines.local import DeadWorkerError, Demand, Placement, side_by_side
@@ -66,6 +67,18 @@ def test_whoever_stops_waiting_kills_what_still_runs_and_no_process_of_anyone_el
     assert not any(process.is_alive() for process in processes)
     assert other.is_alive()
     other.kill()
+
+
+def test_a_worker_dies_with_the_process_that_waits_for_it_when_that_is_killed(tmp_path):
+    told = tmp_path / "told"
+    parent = multiprocessing.get_context("spawn").Process(target=wait_for_a_sleeper, args=(str(told),))
+    parent.start()
+    while not told.is_file() or not told.read_text():
+        assert parent.is_alive()
+        time.sleep(0.1)
+    worker = psutil.Process(int(told.read_text()))
+    parent.kill()
+    assert psutil.wait_procs([worker], timeout=60)[1] == []
 
 
 def test_asked_to_stop_it_asks_the_workers_begins_nothing_more_and_keeps_what_was_done():
