@@ -1,19 +1,22 @@
-"""A training as a process of its own, for tests that kill it: graded by a coin, as in `conftest.py`."""
+"""A training as a process of its own, for tests that kill it: graded by a coin, as in `conftest.py`.
+
+What reads its data is a process of its own, which imports this file: what is large is imported where it is used.
+"""
 
 import json
 import sys
 from pathlib import Path
 
-from conftest import CoinPool, CoinReward  # the folder of a program is the first place where Python looks
-
-from atrl_bench.profiles import Profile
-from atrl_bench.training import pairs, rollouts
-from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.rewards.registry import ANSWER_REWARDS, AnswerReward
-from atrl_bench.training.run import train
-
 
 def trained(recipe: str, base: str, data: str, out: str, profile: str) -> None:
+    from conftest import CoinPool, CoinReward  # the folder of a program is the first place where Python looks
+
+    from atrl_bench.profiles import Profile
+    from atrl_bench.training import pairs, rollouts
+    from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.rewards.registry import ANSWER_REWARDS, AnswerReward
+    from atrl_bench.training.run import train
+
     rollouts.GradingPool = pairs.GradingPool = CoinPool
     ANSWER_REWARDS["typed"] = AnswerReward(CoinReward, 0.0, "a coin")
     fields = json.loads(recipe)

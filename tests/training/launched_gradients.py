@@ -1,18 +1,22 @@
 """One of several processes that train recipes for one rollout, for a test that launches it.
 
 Of every recipe the main process writes a file with the gradient of each update; the others have no run folder at all.
-What reads data in a process of its own imports this file: what is large is imported where it is used.
 """
 
-import json
-import sys
 from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from atrl_bench.engines.processes import launched
+from atrl_bench.models.local import find_model
+from atrl_bench.profiles import load_profile
+from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.run import train
 
 
 def remember_gradients():
     """Return a list that gets the gradient of each update of a policy."""
-    import torch
-
     found, step = [], torch.optim.AdamW.step
 
     def remembered(self, *arguments, **options):
@@ -25,16 +29,8 @@ def remember_gradients():
     return found
 
 
-def main():
-    from safetensors.torch import save_file
-
-    from atrl_bench.engines.processes import launched
-    from atrl_bench.models.local import find_model
-    from atrl_bench.profiles import load_profile
-    from atrl_bench.training.recipe import load_recipe
-    from atrl_bench.training.run import train
-
-    variants, data, out = json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+def process(variants, data, out):
+    data, out = Path(data), Path(out)
     processes, smoke = launched(), load_profile("smoke")
     sizes = smoke.training.model_copy(update={"num_rollouts": 1, "warmup_steps": 0})
     profile = smoke.model_copy(update={"training": sizes, "supervised": smoke.supervised | {"num_rollouts": 1}})
@@ -53,7 +49,3 @@ def main():
         if processes.is_main:
             file = "+".join([name, *map(str, overrides.values())])
             save_file({str(number): value for number, value in enumerate(gradients)}, out / f"{file}.safetensors")
-
-
-if __name__ == "__main__":
-    main()

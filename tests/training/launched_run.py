@@ -6,7 +6,6 @@
 import json
 import os
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,33 +129,24 @@ def watch_passes(report):
     Loop.loss, Passes._through = watched, typed
 
 
-if __name__ == "__main__":
-    kind, recipe, base, data, out, profile = sys.argv[1:]
+def process(kind, recipe, base, data, out, profile, told):
     rollouts.GradingPool = {"shared": CoinPool, "apart": AllWrong}[kind]
-    report: dict = {
-        "rows": [],
-        "whole_gradient": [],
-        "dtypes": [],
-        "units": {},
-        "held": {},
-        "gathered": {},
-        "files": [],
-    }
+    report = {name: [] for name in ("rows", "whole_gradient", "dtypes", "files")}
+    report |= {name: {} for name in ("units", "held", "gathered")}
     if kind == "shared":
         os.environ["ACCELERATE_USE_FSDP"] = "true"
         watch_passes(report)
         watch_gathered(report)
     remembered(Loop, "generate_own", lambda self, given, _: report["rows"].append([given[1][0], *given[0]]))
-    fields = json.loads(recipe)
-    stop_after = fields.pop("stop_after", None)
-    watch_files(report, fields.pop("most_file_bytes", saving.MOST_FILE_BYTES))
-    if stop_after is not None and os.environ["RANK"] == os.environ["TOLD"]:  # the one process that is told
+    stop_after = recipe.pop("stop_after", None)
+    watch_files(report, recipe.pop("most_file_bytes", saving.MOST_FILE_BYTES))
+    if stop_after is not None and os.environ["RANK"] == str(told):  # the one process that is told
         remembered(
             Loop, "update", lambda self, *_: self.step + 1 == stop_after and os.kill(os.getpid(), signal.SIGTERM)
         )
     try:
         result = train(
-            load_recipe(fields.pop("name"), **fields),
+            load_recipe(recipe.pop("name"), **recipe),
             profile=Profile.model_validate_json(profile),
             base_model=base,
             data_dir=Path(data),

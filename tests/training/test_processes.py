@@ -2,14 +2,12 @@
 
 import json
 import math
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forks import launcher
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
@@ -21,20 +19,21 @@ from atrl_bench.training.recipe import list_recipes, load_recipe
 from atrl_bench.training.trainer import means_of, over_processes
 
 
+@pytest.fixture(scope="module")
+def forked():
+    with launcher(Path(__file__).parent) as launch:
+        yield launch
+
+
 @pytest.fixture
-def launch(tmp_path, base_folder, data_dir, profile):
+def launch(forked, tmp_path, base_folder, data_dir, profile):
     """Return a function that trains in so many processes, each with a model of its own or all with one between them."""
 
     def run(kind, folder=data_dir, count=2, out=tmp_path, told=1, **recipe):
-        program = Path(__file__).with_name("launched_run.py")
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-        arguments = [kind, json.dumps({"data": "geometry3k", **recipe})]
-        folders = [base_folder, folder, out, profile.model_dump_json()]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "TOLD": str(told)}
         out.mkdir(exist_ok=True)
-        command = [*launcher, program, *arguments, *folders]
-        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=1800)
-        assert done.returncode == 0, done.stderr
+        recipe = {"data": "geometry3k", **recipe}
+        order = [kind, recipe, base_folder, folder, out, profile.model_dump_json(), told]
+        assert forked("launched_run:process", count, *order) == [0] * count
         return [json.loads((out / f"process-{rank}.json").read_text()) for rank in range(count)]
 
     return run
@@ -140,22 +139,23 @@ MOMENTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("everyone", [False, True], ids=["one process", "both at once"])
 def test_a_shared_training_killed_in_each_phase_goes_on_to_the_same_bytes(
-    base_folder, data_dir, profile, tmp_path, everyone
+    forked, base_folder, data_dir, profile, tmp_path, everyone
 ):
-    moments = {
-        phase: {"place": place, "number": number, "process": process, "everyone": everyone}
-        for phase, (place, number, process, _) in MOMENTS.items()
-    }
     recipe = json.dumps({"name": "grpo", "data": "geometry3k", "credit": "atrl", "finetuning": "full"})
-    program = Path(__file__).with_name("killed_together.py")
-    arguments = [recipe, base_folder, data_dir, tmp_path, profile.model_dump_json(), json.dumps(moments)]
-    done = subprocess.run([sys.executable, program, *arguments], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
-    assert report["whole"] == report["last"] == [0, 0], done.stderr
-    assert all(-signal.SIGKILL in codes for codes in report["codes"].values()), report["codes"]
-    assert report["steps"] == {phase: steps for phase, (*_, steps) in MOMENTS.items()}
-    assert left_of(tmp_path / "killed") == left_of(tmp_path / "whole")
+
+    def run(out, moment=None):
+        order = [moment, recipe, base_folder, data_dir, out, profile.model_dump_json()]
+        return forked("killed_together:process", 2, *order)
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run(whole) == [0, 0]
+    for phase, (place, number, process, steps) in MOMENTS.items():
+        moment = {"place": place, "number": number, "process": process, "everyone": everyone}
+        assert -signal.SIGKILL in run(killed, moment), phase
+        saved = killed.glob("*/resume/checkpoint-*")
+        assert sorted(int(path.name.removeprefix("checkpoint-")) for path in saved) == steps, phase
+    assert run(killed) == [0, 0]
+    assert left_of(killed) == left_of(whole)
 
 
 def left_of(out):
@@ -206,18 +206,14 @@ VARIANTS = [(name, {}) for name in list_recipes()] + [(name, {"credit": "atrl"})
 
 
 @pytest.mark.slow
-def test_every_recipe_has_the_gradient_of_one_process_on_two_of_which_one_has_no_run_folder(tmp_path):
+def test_every_recipe_has_the_gradient_of_one_process_on_two_of_which_one_has_no_run_folder(forked, tmp_path):
     """Of each update on a rollout: the same problems, responses, rewards, credit and share of the update."""
     sets = {load_recipe(name).data for name, _ in VARIANTS}
     data = RunDir.at(tmp_path / "world", load_profile("smoke")).provide(*sets)
-    program = Path(__file__).with_name("launched_gradients.py")
     found = {}
     for count in (1, 2):
         (out := tmp_path / str(count)).mkdir()
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
-        command = [sys.executable, *launcher, program, json.dumps(VARIANTS), data, out]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=3600)
+        assert forked("launched_gradients:process", count, VARIANTS, data, out) == [0] * count
         found[count] = {path.stem: load_file(path) for path in out.glob("*.safetensors")}
     assert len(found[1]) == len(VARIANTS)
     assert found[1].keys() == found[2].keys()
