@@ -95,6 +95,7 @@ class TrainingData:
                 "videos": videos,
                 "choices": list(problem.choices),
                 **{name: getattr(problem, name) for name in REWARD_COLUMNS},
+                **({} if problem.rejected is None else {"chosen": problem.chosen, "rejected": problem.rejected}),
             }
         raise MissingDataError(f"No row of {self.name} can be decoded.", next_step="fetch the data set again")
 

@@ -43,6 +43,7 @@ class GradedAnswer:
     row: int
     text: str
     correct: bool
+    is_cut: bool = False  # at the length limit: it has no end
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class PreferencePair:
     row: int
     chosen: str
     rejected: str
+    chosen_is_cut: bool = False
+    rejected_is_cut: bool = False
 
 
 def pairs_of(
@@ -65,14 +68,15 @@ def pairs_of(
     pairs, without = [], Counter[str]()
     for row, group in groupby(sorted(answers, key=lambda answer: answer.row), key=lambda answer: answer.row):
         of_problem = list(group)
-        right = list(dict.fromkeys(answer.text for answer in of_problem if answer.correct))
-        wrong = list(dict.fromkeys(answer.text for answer in of_problem if not answer.correct))
+        right = {answer.text: answer.is_cut for answer in of_problem if answer.correct}
+        wrong = {answer.text: answer.is_cut for answer in of_problem if not answer.correct}
         if not right or not wrong:
             without["all answers right" if right else "all answers wrong"] += 1
             continue
         possible = list(product(right, wrong))
         order = generator("pairs", run_seed, row).permutation(len(possible))
-        pairs += [PreferencePair(row, *possible[index]) for index in order[:max_per_problem]]
+        drawn = [possible[index] for index in order[:max_per_problem]]
+        pairs += [PreferencePair(row, better, worse, right[better], wrong[worse]) for better, worse in drawn]
     return pairs, dict(without)
 
 
@@ -133,6 +137,7 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
     with whole(inputs.model) as model, computing:  # all processes together, also one without problems
         if not rows:
             return []
+        eos_ids = end_tokens(model, processor.tokenizer)
         token_ids = sample_groups(
             model,
             read_prompts(processor, messages, keys, model.dtype),
@@ -140,13 +145,14 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
             group_size=sizes.group_size,
             run_seed=inputs.seed,
             pad_id=processor.tokenizer.pad_token_id,
-            eos_ids=end_tokens(model, processor.tokenizer),
+            eos_ids=eos_ids,
         ).token_ids
     completions = completions_of(processor, token_ids)
     rows_of = [row for row in rows for _ in range(sizes.group_size)]
     golds = [example["answer"] for example in examples for _ in range(sizes.group_size)]
-    answered = zip(rows_of, completions, AccuracyReward(pool)(completions, golds), strict=True)
-    return [GradedAnswer(row, answer["content"], reward > 0) for row, [answer], reward in answered]
+    is_cut = [ids[-1] not in eos_ids for ids in token_ids]
+    answered = zip(rows_of, completions, AccuracyReward(pool)(completions, golds), is_cut, strict=True)
+    return [GradedAnswer(row, answer["content"], reward > 0, cut) for row, [answer], reward, cut in answered]
 
 
 def _write(items: Sequence[Any], path: Path, counts: dict[str, int]) -> None:

@@ -80,7 +80,10 @@ class Preferences(Trainer):
         responses = []
         for pair in (self.pairs[number] for number in numbers):
             example, texts = self.data.example(pair.row, self.run_seed), [pair.chosen, pair.rejected]
-            group = given_group(self.processor, pair.row, example, texts, self.model.dtype)
+            if self.recipe.pairs is None:  # of the row that was read, which stands in for one that cannot be
+                texts = [example["chosen"], example["rejected"]]
+            cut = [place for place, is_cut in enumerate((pair.chosen_is_cut, pair.rejected_is_cut)) if is_cut]
+            group = given_group(self.processor, pair.row, example, texts, self.model.dtype, cut)
             responses += [SampledResponse(group, 0), SampledResponse(group, 1)]
         nothing_B = torch.zeros(len(responses), device=self.device)
         return Rollout.of(responses, nothing_B, 0, self.processor.tokenizer.pad_token_id)

@@ -6,7 +6,7 @@ right, F rewards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -50,14 +50,21 @@ class Group:
 
 
 def given_group(
-    processor: Any, row: int, example: dict[str, Any], responses: Sequence[str], dtype: torch.dtype
+    processor: Any,
+    row: int,
+    example: dict[str, Any],
+    responses: Sequence[str],
+    dtype: torch.dtype,
+    cut: Collection[int] = (),
 ) -> Group:
-    """Responses to a problem that nobody has sampled: their tokens, and the one that ends each."""
+    """Responses to a problem as texts: their tokens, and the one that ends each but those that were `cut`."""
     tokenizer = processor.tokenizer
     prompt = read_prompts(processor, [messages_of(example)], [""], dtype)
     fields = {name: rows_P[0] for name, rows_P in prompt.token_fields_P.items()}
+    token_ids = tokenizer(list(responses), add_special_tokens=False)["input_ids"]
+    # One without any token, a text of special tokens alone, gets its end in any case.
     response_ids = [
-        [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id] for text in responses
+        ids if ids and place in cut else [*ids, tokenizer.eos_token_id] for place, ids in enumerate(token_ids)
     ]
     no_rewards = torch.zeros(len(responses), 0)
     return Group(row, "", prompt.token_ids_P[0], fields, response_ids, None, no_rewards, example, prompt.visuals_P[0])

@@ -16,6 +16,7 @@ from atrl_bench.training.rollout_engine import engine_spec
 TRAINING_VERSION = 2
 OF_RUN = "run:"  # before the key of the training that a second stage starts from, in place of a digest
 OF_FILES = ("_digest", "_code")  # how the names of `contents_of` end
+SAMPLED_PAIRS_VERSION = 3  # of trainings on pairs that are sampled: an answer that was cut is not taught to end
 YOUNGER = ("losses", "advantages", "freeze", "lora_targets", "template", "system")
 CHANGES_NOTHING = ("checks", "save_every_rollouts", "measures_looking")  # sizes that no weight depends on
 
@@ -34,7 +35,7 @@ def run_spec(
     """
     return {
         "kind": "training",
-        "version": TRAINING_VERSION,
+        "version": SAMPLED_PAIRS_VERSION if getattr(recipe, "pairs", None) else TRAINING_VERSION,
         "recipe": recipe_fields(recipe),
         # A size that has a default is younger than stored runs, whose keys do not have it.
         "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)),

@@ -1,5 +1,6 @@
 """DPO: plain TRL where the credit is uniform, the equation by hand where it is not, and runs that were killed."""
 
+import json
 import math
 from functools import partial
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from datasets import Dataset
+from PIL import Image
 from plain_trl import plain_logprobs
 from safetensors.torch import load_file
 from trainer_parts import drift, gradient_of, noted
@@ -16,6 +18,7 @@ from trl import DPOConfig, DPOTrainer
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.experiments.cost import training_needs
 from atrl_bench.profiles import load_profile
+from atrl_bench.training import pairs
 from atrl_bench.training.describe import resolved_arguments
 from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.recipe import CreditChoice, load_recipe
@@ -94,6 +97,40 @@ def test_the_loss_is_the_equation_of_both_responses_with_their_own_credits(make_
     assert noted(trainer, "rewards/chosen")[-1] == pytest.approx(0.1 * better.mean().item(), rel=1e-3)
 
 
+def test_an_answer_that_was_cut_at_the_length_limit_is_not_taught_to_end(make_trainer, monkeypatch):
+    sampled, original = [], pairs.sample_groups
+
+    def sample(*arguments, eos_ids, **options):
+        responses = original(*arguments, eos_ids=eos_ids, **options)
+        for token_ids in responses.token_ids[::2]:
+            token_ids[-1] = eos_ids[-1]  # half of them end, where the random model hardly ever does
+        sampled.extend(responses.token_ids)
+        return responses
+
+    monkeypatch.setattr(pairs, "sample_groups", sample)
+    trainer = make_trainer("dpo", pairs=ONE)
+    tokenizer, batch = trainer.processor.tokenizer, first_batch(trainer)
+    ended = {tokenizer.decode(ids, skip_special_tokens=True): ids[-1] == sampled[0][-1] for ids in sampled}
+    taught = [trainer.pairs[number] for number in trainer.order[: trainer.per_update]]
+    wanted = [ended[text] for pair in taught for text in (pair.chosen, pair.rejected)]
+    last_B1 = batch.mask_BT.sum(1, keepdim=True) - 1
+    found = (batch.response_ids_BT.gather(1, last_B1)[:, 0] == tokenizer.eos_token_id).tolist()
+    assert found == wanted
+    assert {*wanted} == {True, False}
+
+
+def test_the_row_that_stands_in_for_a_damaged_one_brings_its_own_responses(open_trainer, tmp_path):
+    rows = [{"prompt": f"{n}?", "image": f"{n}.png", "chosen": f"It is {n}.", "rejected": f"no {n}"} for n in range(3)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for number in range(3):
+        Image.new("RGB", (56, 56)).save(tmp_path / f"{number}.png")
+    (tmp_path / "1.png").write_bytes((tmp_path / "1.png").read_bytes()[:60])
+    trainer = open_trainer(load_recipe("dpo", data=f"{tmp_path}/mine.jsonl", pairs=None), None)
+    batch = trainer.batch([1])
+    decoded = trainer.processor.tokenizer.batch_decode(batch.input_ids, skip_special_tokens=True)
+    assert [("2?" in text, "1" in text) for text in decoded] == [(True, False)] * 2
+
+
 def test_credits_have_mean_one_over_each_response_and_are_one_elsewhere(make_trainer):
     trainer = make_trainer("dpo", credit="atrl")
     batch = first_batch(trainer)
@@ -152,8 +189,6 @@ def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run,
 
 
 def test_a_run_killed_while_it_samples_keeps_the_answers_it_has(run, tmp_path, monkeypatch):
-    from atrl_bench.training import pairs
-
     original, sampled = pairs._sampled, []
 
     def sample_once(rows, *rest):
@@ -180,7 +215,7 @@ def test_the_pairs_of_a_run_are_a_table_beside_its_checkpoint(run, tmp_path):
     result = run(tmp_path)
     rows = pyarrow.parquet.read_table(result.checkpoint / "pairs.parquet").to_pylist()
     assert rows
-    assert {*rows[0]} == {"row", "chosen", "rejected"}
+    assert {*rows[0]} == {"row", "chosen", "rejected", "chosen_is_cut", "rejected_is_cut"}
     assert all(row["chosen"] != row["rejected"] for row in rows)
     loaded = load_file(result.checkpoint / "model.safetensors")
     assert all(torch.isfinite(value).all() for value in loaded.values())

@@ -33,6 +33,11 @@ def test_equal_answers_count_once():
     assert found == [PreferencePair(0, "7", "8")]
 
 
+def test_a_pair_says_which_of_its_answers_was_cut():
+    found, _ = pairs_of([GradedAnswer(0, "7", True), GradedAnswer(0, "it is", False, is_cut=True)], 4, 0)
+    assert found == [PreferencePair(0, "7", "it is", rejected_is_cut=True)]
+
+
 def test_at_most_so_many_pairs_a_problem_are_drawn_by_seed_and_problem():
     six = answers(5, ["a", "b"], ["x", "y", "z"])
     found, _ = pairs_of(six, 4, 0)
