@@ -115,7 +115,7 @@ def plain_trl(ours, trainer_class=SeededTRL, *, steps=None):
 
 def _plain(example):
     """Return what a table of TRL's can hold of an example; no reward reads the truth of its tokens."""
-    return {name: value for name, value in example.items() if name != "truth"}
+    return {name: value for name, value in example.items() if name != "token_truth"}
 
 
 def plain_logprobs(trainer, rollout, temperature=None):

@@ -40,8 +40,8 @@ MAX_BAD_FRACTION = 0.01
 NOT_BAD = ("no image", "no answer", "more marks than images")  # why a sound set may have rows that are not trained on
 MAX_REASONS = 6  # that an error lists
 NOWHERE: Mapping[str, int] = {}
-# What a reward may ask of a problem, or a weighting be checked by.
-REWARD_COLUMNS = ("answer", "truth", "kind", "process", "key_steps", "section_marks")
+# What a reward may ask of a problem, or a weighting be checked by; a set's own columns of these names are what is read.
+REWARD_COLUMNS = ("answer", "token_truth", "problem_type", "process", "key_steps", "section_marks")
 
 
 @dataclass(frozen=True)

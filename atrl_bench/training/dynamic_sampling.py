@@ -29,8 +29,8 @@ class Refilled(Generic[Group]):
 
 
 def is_mixed(rewards_G: Sequence[float]) -> bool:
-    """Whether some response of the group is right and some is wrong."""
-    return min(rewards_G) < max(rewards_G)
+    """Whether some response of the group is right and some is wrong; NaN, which no reward graded, is neither."""
+    return len({reward for reward in rewards_G if not math.isnan(reward)}) > 1
 
 
 def refill(

@@ -51,7 +51,7 @@ def note_looking(rollout: Rollout, responses: Sequence[SampledResponse], tools: 
         accuracy = float(response.group.accuracies[response.repeat])
         if not math.isnan(accuracy):
             drops.setdefault("right" if accuracy == 1 else "wrong", []).append(_mean(of_tokens))
-        parts = tokens_of_parts(response.example["truth"], tools.token_texts(response.token_ids))
+        parts = tokens_of_parts(response.example["token_truth"], tools.token_texts(response.token_ids))
         for part, is_part_T in parts.items():
             drops.setdefault(part, []).append(_mean(of_tokens[is_part_T.bool()]))
     for name, values in drops.items():

@@ -191,7 +191,7 @@ class Loop(Trainer):
         unused = further_problems(len(self.data.problems), rows, self.run_seed, number)
         refilled = refill(
             groups,
-            lambda group: group.accuracies.nan_to_num().tolist(),
+            lambda group: group.accuracies.tolist(),
             lambda count, turn: self.generate(list(islice(unused, count)), f"{number}:{turn}"),
             settings,
         )
@@ -305,7 +305,7 @@ class Loop(Trainer):
     def _need_credit(self, groups: Sequence[Group]) -> list[bool]:
         """Whose responses have an advantage that a credit could change."""
         every = self.estimator.every_group
-        return [every or is_mixed(self.rewards.total(group).nan_to_num().tolist()) for group in groups]
+        return [every or is_mixed(self.rewards.total(group).tolist()) for group in groups]
 
     def _score_old_policy(self, rollout: Rollout, responses: Sequence[SampledResponse]) -> Callable[[], Tensor] | None:
         """Write down what the policy says of the responses, where anybody asks; what waits for their credit."""

@@ -31,6 +31,7 @@ class LossTerms:
 
     def __init__(self, losses: Mapping[str, Mapping[str, Any]]) -> None:
         self._terms = {name: own_code.make("losses", name, settings) for name, settings in losses.items()}
+        self._short = own_code.numbered(name.rpartition(":")[2] for name in losses)
 
     def prepare(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> dict[str, Tensor]:
         extra: dict[str, Tensor] = {}
@@ -46,9 +47,9 @@ class LossTerms:
 
     def of(self, batch: Rollout, scored: ScoredTokens) -> Iterator[tuple[str, Tensor]]:
         """The short name of each, and its loss_BT."""
-        for name, term in self._terms.items():
+        for short, (name, term) in zip(self._short, self._terms.items(), strict=True):
             with own_code.telling("losses", name):
                 loss_BT = term(batch, scored)
                 if loss_BT.shape != batch.mask_BT.shape:
                     raise ValueError(f"It returned {tuple(loss_BT.shape)}, not one for each token.")
-            yield name.rpartition(":")[2], loss_BT
+            yield short, loss_BT

@@ -1,7 +1,8 @@
 """Code of the user's own that a recipe names: rewards, terms of the loss, advantages.
 
 `file.py:name`, `package.module:name`, or a name that an installed package gives in its entry points of the groups
-`atrl_bench.rewards`, `.losses`, `.advantages`. It is part of a training's key, and runs when the training is made.
+`atrl_bench.rewards`, `.losses`, `.advantages`. It runs when the training is made, whose key has the code of the file
+that is named, or of the package behind an entry point, and not of what these import.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -30,6 +32,15 @@ FORMS: Mapping[Kind, str] = {
 
 def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(" + ")]
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """The names, the second of two alike with a 2: metrics are called by them."""
+    counts, found = Counter[str](), []
+    for name in names:
+        counts[name] += 1
+        found.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
+    return found
 
 
 def require(kind: Kind, name: str, shipped: Iterable[str] = ()) -> None:

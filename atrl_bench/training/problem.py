@@ -33,9 +33,9 @@ class TrainingProblem:
     question: str  # with `<image>` and `<video>` where some stand within it
     answer: str
     images: tuple[bytes | Path, ...]
-    truth: TokenTruth | None = None  # of generated data
+    token_truth: TokenTruth | None = None  # of generated data
     videos: tuple[Path, ...] = ()
-    kind: str = ""  # what sort of answer it has, where the set says so
+    problem_type: str = ""  # what sort of answer it has, where the set says so
     choices: tuple[str, ...] = ()
     process: str = ""  # the reasoning to imitate, where the set has one
     key_steps: tuple[KeyStep, ...] = ()  # what a chain has to mention, where the set says so
@@ -79,9 +79,9 @@ def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: 
         question=with_choices(question, choices) if choices else question,
         answer=gold_answer(final_answer(solution, marks)),
         images=images,
-        truth=_truth(row),
+        token_truth=_truth(row),
         videos=videos,
-        kind=row.get("problem_type") or "",
+        problem_type=row.get("problem_type") or "",
         choices=choices,
         process=row.get("process") or (solution if marks.answer in solution else ""),
         key_steps=read_key_steps(row.get("key_steps")),

@@ -133,7 +133,7 @@ class Rollout:
             mask_BT=padded([[1] * len(ids) for ids in token_ids], 0, "right").to(device),
             token_fields=token_fields,
             visuals_B=[group.visual for group in groups],
-            truths_B=[response.example.get("truth") for response in responses],
+            truths_B=[response.example.get("token_truth") for response in responses],
             advantages=advantages_B,
             num_tokens=num_tokens,
             sampled_BT=padded(logprobs, 0.0, "right").to(device) if logprobs else None,

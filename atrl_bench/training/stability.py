@@ -87,7 +87,7 @@ class StabilityChecks:
         drifts = []
         divergences = self._divergences(model, prompts, responses)
         for row, response, divergence_T in zip(self._rows, responses, divergences, strict=True):
-            truth, texts = self._loop.data.problems[row].truth, self._loop.token_texts(response)
+            truth, texts = self._loop.data.problems[row].token_truth, self._loop.token_texts(response)
             is_free_T = unrewarded(truth, texts)
             if is_free_T.any():
                 drifts.append(float(divergence_T[is_free_T.to(divergence_T.device)].mean()))

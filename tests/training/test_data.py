@@ -41,7 +41,7 @@ def test_every_training_set_of_the_mini_world_becomes_rows(mini_world, name):
     assert "<image>" not in example["prompt"][0]["content"][-1]["text"]
     assert "\\boxed" not in example["answer"]
     assert "<answer>" not in example["answer"]
-    assert example["truth"].transcription.replace(" ", "").isdigit()
+    assert example["token_truth"].transcription.replace(" ", "").isdigit()
 
 
 def test_a_prompt_is_the_evaluations_template_drawn_from_seed_and_problem(tmp_path):
@@ -178,7 +178,8 @@ def test_a_row_of_video_r1_is_a_video_with_options_a_chain_and_a_sort_of_answer(
     assert [part["type"] for part in example["prompt"][0]["content"]] == ["video", "text"]
     question = "How many?\nChoices:\n(A) two\n(B) three"
     assert example["prompt"][0]["content"][1]["text"] == render(question, choose_template(0, "7"), "video")
-    assert (example["answer"], example["choices"], example["kind"]) == ("B", ["two", "three"], "multiple choice")
+    assert (example["answer"], example["choices"]) == ("B", ["two", "three"])
+    assert example["problem_type"] == "multiple choice"
     assert example["process"] == "<think>I count three.</think>"
     [video] = example["videos"]
     assert video.frames.shape == (4, 56, 56, 3)

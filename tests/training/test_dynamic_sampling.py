@@ -1,5 +1,7 @@
 """Dynamic sampling on bare lists of rewards: a group is its rewards."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +35,12 @@ def test_after_the_last_generation_the_batch_is_filled_with_groups_without_advan
     result = refill([MIXED, RIGHT, WRONG], list, lambda count, _: [RIGHT] * count, SETTINGS)
     assert result.groups == [MIXED, RIGHT, WRONG]
     assert (result.num_generations, result.num_unfilled) == (3, 2)
+
+
+def test_what_was_not_graded_makes_no_group_mixed():
+    unknown, wanted = [math.nan, 1.0, 1.0], [math.nan, -1.0, 1.0]
+    result = refill([unknown, [math.nan] * 3], list, lambda count, _: [wanted] * count, SETTINGS)
+    assert (result.groups, result.num_dropped) == ([wanted, wanted], 2)
 
 
 @given(

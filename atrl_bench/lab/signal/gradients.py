@@ -118,7 +118,7 @@ class GradientMeter:
         num_tokens, reading = rollout.mask_BT.shape[1], self.config.reading
         reader = _ReadingModel(self.trainer.model, self._capture, self._inputs, reading, num_tokens)
         self.trainer.score(rollout, trim=False, model=reader)
-        truth = self.trainer.data.problems[row].truth
+        truth = self.trainer.data.problems[row].token_truth
         ids_B = [
             ids_T[mask_T].tolist()
             for ids_T, mask_T in zip(rollout.response_ids_BT, rollout.mask_BT.bool(), strict=True)

@@ -6,12 +6,15 @@ Shapes: P problems, G responses to each, R of them together; F rewards.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from atrl_bench.errors import AtrlBenchError
+from atrl_bench.training.own_code import numbered
 from atrl_bench.training.rewards import GroupReward, Reward
 
 if TYPE_CHECKING:
@@ -24,7 +27,8 @@ class Rewards:
     def __init__(self, functions: Sequence[Reward], weights: Sequence[float] | None = None) -> None:
         """Each counts one where no `weights` are given."""
         self.functions = list(functions)
-        self.names = [getattr(function, "__name__", type(function).__name__) for function in self.functions]
+        self.names = numbered(getattr(function, "__name__", type(function).__name__) for function in self.functions)
+        self._silent: set[str] = set()  # those that the user has been told of
         self.weights = torch.tensor([1.0] * len(self.functions) if weights is None else list(weights))
 
     def of_responses(
@@ -42,7 +46,7 @@ class Rewards:
         columns = {name: [example.get(name) for example in repeated] for name in names}
         columns["prompts"] = [messages for messages in messages_P for _ in range(size)]
         given: dict[str, Any] = {"completions": completions, "completion_ids": token_ids, "log_metric": log_metric}
-        rewards = [function(**columns, **given) for function in self.functions]
+        rewards = [function(**columns | given) for function in self.functions]
         return torch.tensor(rewards, dtype=torch.float32).T.contiguous()
 
     def add_those_of_groups(self, groups: Sequence[Group], tools: RolloutTools) -> None:
@@ -51,6 +55,22 @@ class Rewards:
             if isinstance(function, GroupReward):
                 for group, rewards_G in zip(groups, function.of_groups(groups, tools), strict=True):
                     group.rewards_GF[:, column] = rewards_G
+        if groups:
+            self._check(torch.cat([group.rewards_GF for group in groups]))
+
+    def _check(self, rewards_RF: Tensor) -> None:
+        """Raise if a reward is infinite; warn once of each that says nothing of any of these responses."""
+        for name, reward_R in zip(self.names, rewards_RF.unbind(1), strict=True):
+            if reward_R.isinf().any():
+                raise AtrlBenchError(
+                    f"Reward {name} is infinite for a response.",
+                    why="Nothing can be compared with that: the responses to its problem would teach nothing.",
+                    next_step="return a finite number, or None for no say; then give the same command again",
+                )
+            if reward_R.isnan().all() and name not in self._silent:
+                self._silent.add(name)
+                why = "it returned None or NaN for every response of a rollout"
+                warnings.warn(f"Reward {name} teaches nothing there: {why}.", stacklevel=2)
 
     def total(self, group: Group) -> Tensor:
         """reward_G: the weighted sum of the rewards of each response; NaN where none has anything to say."""

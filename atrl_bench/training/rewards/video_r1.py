@@ -49,7 +49,7 @@ class TypedReward:
         self,
         completions: Sequence[list[dict[str, str]]],
         answer: Sequence[str],
-        kind: Sequence[str],
+        problem_type: Sequence[str],
         choices: Sequence[Sequence[str]],
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
@@ -59,16 +59,16 @@ class TypedReward:
             COMPARED[sort](extract_answer(behind_thought(text) or "", words=sort in IN_WORDS) or "", gold)
             if sort in COMPARED
             else 0.0
-            for text, gold, sort in zip(responses, answer, kind, strict=True)
+            for text, gold, sort in zip(responses, answer, problem_type, strict=True)
         ]
-        graded = [index for index, sort in enumerate(kind) if sort not in COMPARED]
+        graded = [index for index, sort in enumerate(problem_type) if sort not in COMPARED]
         golds = [Gold(answer[index], choices=tuple(choices[index])) for index in graded]
         verdicts = self._pool.grade_many([(responses[i], gold) for i, gold in zip(graded, golds, strict=True)])
         for index, verdict in zip(graded, verdicts, strict=True):
             rewards[index] = float(verdict.state == "correct")
         if log_metric is not None:
-            for sort in sorted(set(kind)):
-                of_sort = [reward for reward, other in zip(rewards, kind, strict=True) if other == sort]
+            for sort in sorted(set(problem_type)):
+                of_sort = [reward for reward, other in zip(rewards, problem_type, strict=True) if other == sort]
                 log_metric(f"accuracy/{sort or 'other'}", sum(of_sort) / len(of_sort))
         return rewards
 

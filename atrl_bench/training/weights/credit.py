@@ -59,7 +59,7 @@ def credit_sampled(
             if is_needed:
                 visual_S = torch.nn.functional.pad(of_prompt, (0, len(ids)))  # a response has no such token
                 places.append(group)
-                responses.append(SampledRows(rows_TS, visual_S, ids, group.example.get("truth")))
+                responses.append(SampledRows(rows_TS, visual_S, ids, group.example.get("token_truth")))
     for group, credit_T in zip(places, credit.of_sampled(responses), strict=True):
         group.credits.append(credit_T)
 
@@ -82,7 +82,8 @@ def thought_tokens(token_texts: Sequence[str]) -> Tensor:
 def require_truth(rule: str, data: TrainingData, *, next_step: str) -> None:
     """Raise if this rule is an oracle and the data does not say which tokens it puts credit on."""
     part = part_of_oracle(rule)
-    if part is not None and not any(part in problem.truth.parts for problem in data.problems if problem.truth):
+    truths = [problem.token_truth for problem in data.problems if problem.token_truth]
+    if part is not None and not any(part in truth.parts for truth in truths):
         raise InvalidFileError(
             f"{data.name} does not say which tokens of a response are {part}.",
             why=f"Credit {rule} is for generated data that carries the truth: code_words has all parts.",

@@ -114,7 +114,7 @@ def note_anchors(
     """Log how well dependency ranks the tokens that transcribe the image above the others, where they are known."""
     areas = []
     for dependency_T, mask_T, response in zip(dependency_BT, rollout.mask_BT.bool(), responses, strict=True):
-        if (truth := response.example["truth"]) is not None:
+        if (truth := response.example["token_truth"]) is not None:
             is_anchor_T = tokens_of_part(truth, "perception", tools.token_texts(response.token_ids))
             areas.append(anchor_auc(dependency_T[mask_T].cpu(), is_anchor_T))
     defined = [area for area in areas if not math.isnan(area)]

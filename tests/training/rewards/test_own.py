@@ -41,6 +41,13 @@ def words(completions, **_):
 def pairs(completions, **_):
     return [[1.0, 2.0]] * len(completions)
 
+def endless(completions, **_):
+    return [0.0, float("-inf")] * (len(completions) // 2)
+
+class Endless(GroupReward):
+    def of_groups(self, groups, tools):
+        return [torch.full((len(group.response_ids),), torch.inf) for group in groups]
+
 class Shortest(GroupReward):
     def of_groups(self, groups, tools):
         lengths = [torch.tensor([float(len(ids)) for ids in group.response_ids]) for group in groups]
@@ -82,6 +89,53 @@ def test_a_training_is_paid_by_it_beside_the_accuracy(open_trainer, code, questi
     assert lines[0]["credit/num_empty_visual"] == 16, "rows of text train, and have no visual credit"
 
 
+def test_two_of_one_name_have_metrics_of_their_own_as_terms_of_the_loss_do(open_trainer, code, questions, tmp_path):
+    """Each is called `brief`; the second pays half of what the first does."""
+    (tmp_path / "half.py").write_text(
+        "def brief(completions, **_):\n    return [0.5] * len(completions)\n\n"
+        "def cost(batch, scored):\n    return 2.0 * batch.mask_BT\n"
+    )
+    (tmp_path / "whole.py").write_text("def cost(batch, scored):\n    return 1.0 * batch.mask_BT\n")
+    recipe = load_recipe(
+        "grpo",
+        data=questions,
+        rewards=f"{code}:brief + {tmp_path}/half.py:brief",
+        losses={f"{tmp_path}/whole.py:cost": {}, f"{tmp_path}/half.py:cost": {}},
+        overrides={"num_rollouts": 1},
+    )
+    trainer = open_trainer(recipe, None)
+    trainer.train()
+    assert trainer.rewards.names == ["brief", "brief_2"]
+    assert logged(trainer, "rewards/brief_2/mean") == [0.5]
+    assert (logged(trainer, "loss/cost")[0], logged(trainer, "loss/cost_2")[0]) == (1.0, 2.0)
+
+
+def test_a_column_of_ones_own_reaches_it_whatever_it_is_called(open_trainer, tmp_path):
+    names = ("kind", "truth", "level")
+    rows = [{"question": f"{n} + 0?", "answer": str(n)} | dict.fromkeys(names, f"mine {n}") for n in range(16)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "mine.py").write_text(
+        "def same(completions, kind, truth, level, **_):\n"
+        "    return [float(a == b == c == 'mine 3') for a, b, c in zip(kind, truth, level)]\n"
+    )
+    trainer = open_trainer(load_recipe("grpo", data=f"{tmp_path}/mine.jsonl", rewards=f"{tmp_path}/mine.py:same"), None)
+    assert [group.accuracies.tolist() for group in trainer.generate([3, 4], "0:0")] == [[1.0] * 4, [0.0] * 4]
+
+
+def test_one_with_nothing_to_say_of_a_whole_rollout_is_named_once(open_trainer, code, questions):
+    trainer = open_trainer(load_recipe("grpo", data=questions, rewards=f"{code}:none_for_easy"), None)
+    with pytest.warns(UserWarning, match="Reward none_for_easy teaches nothing there"):
+        trainer.generate([0, 1, 3], "0:0")  # levels zero and one
+    trainer.generate([0, 1, 3], "1:0")  # where a warning would be an error
+
+
+@pytest.mark.parametrize("name", ["endless", "Endless"])
+def test_one_that_is_infinite_is_refused_by_name(open_trainer, code, questions, name):
+    trainer = open_trainer(load_recipe("grpo", data=questions, rewards=f"accuracy + {code}:{name}"), None)
+    with pytest.raises(AtrlBenchError, match=f"Reward {name} is infinite"):
+        trainer.generate([0], "0:0")
+
+
 def test_one_that_compares_the_responses_to_a_problem_is_asked_when_all_are_there(open_trainer, code, questions):
     trainer = open_trainer(load_recipe("grpo", data=questions, rewards=f"{code}:Shortest"), None)
     for group in trainer.generate([0, 1], "0:0"):
@@ -118,6 +172,11 @@ def test_where_some_of_a_group_have_no_reward_the_others_are_compared_and_credit
     assert trainer.notes["dynamic_sampling/num_generations"] == [1.0]
     # -2/3, 1/3 and 1/3 over their deviation of 0.5774; nothing is learned from the first, which has none.
     assert rollout.advantages.mean(1).tolist() == pytest.approx([-1.1545, 0.5772, 0.5772], abs=1e-3)
+
+    (tmp_path / "some.py").write_text(turns.replace("0.0", "1.0"))  # no say, or right: nothing to compare
+    constant = open_trainer(recipe, None)
+    constant.sample_and_reward([0])
+    assert constant.notes["dynamic_sampling/num_unfilled"] == [1.0]
 
 
 def test_the_key_of_one_in_a_package_follows_what_it_may_import_there(tmp_path, monkeypatch):

@@ -122,7 +122,7 @@ def test_each_response_is_rewarded_by_the_sort_of_its_problem():
                 "\\boxed{5}",
             ),
             answer=["B", "B", "B", "3", "10", "3 1 4 7", "the cat ran", "5"],
-            kind=["multiple choice"] * 3 + ["numerical", "regression", "OCR", "free-form", ""],
+            problem_type=["multiple choice"] * 3 + ["numerical", "regression", "OCR", "free-form", ""],
             choices=[["11", "12"]] * 3 + [[]] * 5,
             log_metric=logged.__setitem__,
         )

@@ -169,7 +169,7 @@ def test_how_well_dependency_finds_the_digits_read_from_the_image_is_logged(make
     texts = [trainer.processor.tokenizer.decode([token]) for token in ids]
     is_anchor = torch.tensor([[float(text in "34") for text in texts]])
     batch = SimpleNamespace(mask_BT=torch.ones(1, len(ids), dtype=torch.long))
-    responses = [SimpleNamespace(token_ids=ids, example={"truth": TokenTruth("3 4")})]
+    responses = [SimpleNamespace(token_ids=ids, example={"token_truth": TokenTruth("3 4")})]
     note_anchors(is_anchor, batch, responses, trainer)
     note_anchors(-is_anchor, batch, responses, trainer)
     assert noted(trainer, "vppo/anchor_auc") == [1.0, 0.0]
