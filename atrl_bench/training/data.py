@@ -197,7 +197,7 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
             else:
                 problems.append(problem)
     if extracted := read_key_step_file(root / described.key_step_file):
-        problems = [replace(problem, key_steps=extracted.get(problem.problem_id, ())) for problem in problems]
+        problems = [replace(one, key_steps=extracted.get(one.problem_id, one.key_steps)) for one in problems]
     _require_usable(described, root, table.num_rows, left_out, first)
     return TrainingData(name, problems, dict(left_out))
 

@@ -83,7 +83,7 @@ def extract_key_steps(
     _drop_broken_lines(path)
     _require_same_model(path, endpoint.model)
     wanted = data.problems[:max_problems]
-    missing = [problem for problem in wanted if problem.problem_id not in extracted]
+    missing = [problem for problem in wanted if not problem.key_steps]
     done, lock = len(wanted) - len(missing), threading.Lock()
     num_refused = 0
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pyarrow.parquet
 import pytest
 
 from atrl_bench.errors import EndpointError, InvalidFileError, MissingDataError
@@ -60,6 +61,17 @@ def test_another_model_is_refused_where_the_first_ones_key_steps_are(serve, fold
     with pytest.raises(InvalidFileError, match="key steps that larger named, not mini"):
         extract(other, folder)
     assert not other.requests
+
+
+def test_a_problem_keeps_the_key_steps_of_its_table_and_is_not_asked_for(serve, folder):
+    (path,) = (folder / "geometry3k").glob("*.parquet")
+    table = pyarrow.parquet.read_table(path)
+    pyarrow.parquet.write_table(table.append_column("key_steps", pyarrow.array([[["by hand"]], *[[]] * 15])), path)
+    model = serve(answer=steps_of)
+    extract(model, folder, max_problems=2)
+    assert len(model.requests) == 1
+    problems = load_training_data("geometry3k", folder).problems
+    assert [one.key_steps for one in problems[:3]] == [(("by hand",),), (("1 = 1", "it is 1"),), ()]
 
 
 def test_a_problem_without_a_usable_reply_is_counted_and_asked_again_next_time(serve, folder):
