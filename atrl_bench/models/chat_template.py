@@ -40,6 +40,16 @@ def require_tame(processor: Any, folder: Path) -> None:
         _try_once(str(text), folder)
 
 
+def begun_thought(processor: Any) -> str:
+    """What the prompts of a model write of its response, from the thought on: `<think>` where they open one."""
+    asked, begun = (
+        processor.apply_chat_template(CONVERSATIONS[0], tokenize=False, add_generation_prompt=begins)
+        for begins in (False, True)
+    )
+    _, mark, rest = begun.removeprefix(asked).partition("<think>")
+    return mark + rest
+
+
 @cache
 def _try_once(template: str, folder: Path) -> None:
     name, tried = hashlib.sha256(template.encode()).hexdigest(), recall(memory_file(TRIED))

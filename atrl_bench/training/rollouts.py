@@ -9,6 +9,7 @@ from atrl_bench.credit.blackening import black_patch
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import credit_rule
 from atrl_bench.grading.grade import GradingPool
+from atrl_bench.models.chat_template import begun_thought
 from atrl_bench.training.arguments import num_rollouts, reward_weights
 from atrl_bench.training.loop import Loop
 from atrl_bench.training.order import problem_order
@@ -61,7 +62,7 @@ def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Re
         rewards.append(overlong_reward(sizes.max_response_tokens, recipe.overlong_cache_fraction))
     rewards += of_answers[1:]
     if recipe.format_reward:
-        rewards.append(FormatReward(recipe.format_reward))
+        rewards.append(FormatReward(recipe.format_reward, begun_thought(inputs.processor)))
     if (temporal := recipe.temporal) is not None:
         rewards += [TemporalReward(temporal, accuracy=rewards[0]), LengthReward(temporal, sizes.rewarded_lengths)]
     if recipe.step_rewards is not None:

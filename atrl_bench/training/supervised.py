@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from atrl_bench.errors import MissingDataError
+from atrl_bench.models.chat_template import begun_thought
 from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.losses import token_mean
@@ -56,6 +57,7 @@ class Imitation(Trainer):
     def __init__(self, inputs: TrainerInputs[SupervisedRecipe], rows: Sequence[int]) -> None:
         """`rows`: the examples of all updates, in order."""
         self.rows, self.form = list(rows), inputs.recipe.response
+        self.begun = begun_thought(inputs.processor).strip()
         self.per_update = inputs.recipe.sizes(inputs.profile).prompts_per_rollout
         super().__init__(inputs, num_updates=len(rows) // self.per_update)
 
@@ -75,7 +77,8 @@ class Imitation(Trainer):
         tokenizer, responses = self.processor.tokenizer, []
         for row in rows:
             example = self.data.example(row, self.run_seed)
-            response = response_of(example["process"], example["answer"], self.form)
+            # Without the tag that the prompt ends in already.
+            response = response_of(example["process"], example["answer"], self.form).removeprefix(self.begun)
             group = given_group(self.processor, row, example, [response], self.model.dtype)
             responses.append(SampledResponse(group, 0))
         nothing_B = torch.zeros(len(rows), device=self.device)

@@ -69,6 +69,13 @@ def test_only_the_response_and_its_end_are_imitated(make, medium):
     assert num_places == (batch.token_fields["mm_token_type_ids"] == (2 if medium == "video" else 1)).sum() > 0
 
 
+def test_a_tag_that_the_prompt_ends_in_is_not_imitated_once_more(make, monkeypatch):
+    monkeypatch.setattr("atrl_bench.training.supervised.begun_thought", lambda _: "<think>\n")
+    trainer = make(response="tags")
+    text = trainer.processor.tokenizer.decode(trainer.batch([0]).response_ids_BT[0])
+    assert ("<think>" in text, "</think>" in text) == (False, True)
+
+
 def test_the_loss_of_a_step_is_the_mean_over_its_response_tokens_in_all_its_parts(make):
     trainer = make()
     total, count = 0.0, 0

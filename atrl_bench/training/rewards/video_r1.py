@@ -78,11 +78,13 @@ class FormatReward:
 
     __name__ = "format"
 
-    def __init__(self, worth: float) -> None:
-        self._worth = worth
+    def __init__(self, worth: float, begun: str = "") -> None:
+        """`begun`: what the prompt has written of the response."""
+        self._worth, self._begun = worth, begun
 
     def __call__(self, completions: Sequence[list[dict[str, str]]], **_: Any) -> list[float]:
-        return [self._worth * bool(_FORMAT.fullmatch(completion[0]["content"])) for completion in completions]
+        texts = [self._begun + completion[0]["content"] for completion in completions]
+        return [self._worth * bool(_FORMAT.fullmatch(text)) for text in texts]
 
 
 # The comparisons --------------------------------------------------------------------------------------------------

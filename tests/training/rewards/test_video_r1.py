@@ -1,11 +1,14 @@
 """Rewards by the sort of answer, each redone by hand."""
 
+import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import LCSseq, Levenshtein
 
 from atrl_bench.grading.grade import GradingPool
+from atrl_bench.models.chat_template import begun_thought
 from atrl_bench.training.rewards.video_r1 import (
     COMPARED,
     FormatReward,
@@ -143,3 +146,13 @@ def test_each_response_is_rewarded_by_the_sort_of_its_problem():
 )
 def test_the_format_is_one_thought_and_one_answer(text, reward):
     assert FormatReward(0.5)(completions(text)) == [reward]
+
+
+def test_a_thought_that_the_prompt_opens_is_closed_by_the_response(mini_processor):
+    assert begun_thought(mini_processor) == ""
+    processor = copy.deepcopy(mini_processor)
+    processor.chat_template += "{% if add_generation_prompt %}<think>\n{% endif %}"
+    assert begun_thought(processor) == "<think>\n"
+    reward = FormatReward(0.5, begun_thought(processor))
+    texts = "3+4=7</think>\n<answer>7</answer>", "<answer>7</answer>", "3</think>4</think><answer>7</answer>"
+    assert reward(completions(*texts)) == [0.5, 0.0, 0.0]
