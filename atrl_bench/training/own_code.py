@@ -2,7 +2,7 @@
 
 `file.py:name`, `package.module:name`, or a name that an installed package gives in its entry points of the groups
 `atrl_bench.rewards`, `.losses`, `.advantages`. It runs when the training is made, whose key has the code of the file
-that is named, or of the package behind an entry point, and not of what these import.
+or of the whole package, and not of what else that imports.
 """
 
 from __future__ import annotations
