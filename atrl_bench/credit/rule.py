@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.diagnostics import placement
@@ -118,7 +118,7 @@ def connectivity_density(attention: AttentionRows, config: CreditConfig) -> NDAr
 
 
 def credit_of_weights(
-    weight_T: NDArray[np.float64],
+    weights: ArrayLike,
     connectivity_T: NDArray[np.float64],
     config: CreditConfig,
     *,
@@ -132,6 +132,13 @@ def credit_of_weights(
     """
     import torch
 
+    weight_T: NDArray[np.float64] = np.asarray(weights, dtype=np.float64)
+    # Before they are scaled: divided by their mean, negative weights would be positive ones.
+    if weight_T.size and not (weight_T.min() >= 0 and 0 < weight_T.sum() < math.inf):
+        raise ValueError(
+            "Weights of credit should be finite, never negative and not all zero; "
+            f"these reach from {weight_T.min()} to {weight_T.max()}."
+        )
     if config.scale == "mean_one" and len(weight_T):
         weight_T = weight_T / weight_T.mean()
     if importance_T is None:

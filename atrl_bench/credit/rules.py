@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -53,7 +54,7 @@ from atrl_bench.credit.rule import (
     reads,
     reads_whole_rows,
 )
-from atrl_bench.errors import PluginError, UnknownNameError
+from atrl_bench.errors import AtrlBenchError, PluginError, UnknownNameError, reason_of
 from atrl_bench.plugins import check_names, load_plugin, package_of, plugins
 
 if TYPE_CHECKING:
@@ -125,11 +126,12 @@ def token_credits(
     credits = [_credit_alike(*each, function, config) for each in zip(attentions, seeds, strict=True)]
     apart = [b for b, credit in enumerate(credits) if credit is None]
     for chunk in _chunks(apart, [attention.num_tokens for attention in attentions]):
-        computed = credits_at_once(function, [attentions[b] for b in chunk], config, [seeds[b] for b in chunk])
-        for b, credit in zip(chunk, computed, strict=True):
-            if not is_own(function):
-                _check(credit, attentions[b].num_tokens, function)
-            credits[b] = credit
+        with _telling(function):
+            computed = credits_at_once(function, [attentions[b] for b in chunk], config, [seeds[b] for b in chunk])
+            for b, credit in zip(chunk, computed, strict=True):
+                if not is_own(function):
+                    _check(credit, attentions[b].num_tokens)
+                credits[b] = credit
     found = cast("list[Credit]", credits)
     if any(is_sketched_B):
         for credit, is_sketched in zip(found, is_sketched_B, strict=True):
@@ -445,16 +447,31 @@ def _name(rule: CreditRule) -> str:
     return str(getattr(rule, "__name__", type(rule).__name__))
 
 
-def _check(credit: Credit, num_tokens: int, rule: CreditRule) -> None:
+@contextmanager
+def _telling(rule: CreditRule) -> Iterator[None]:
+    """A mistake in somebody else's rule is told with its name, and with how it is called."""
+    try:
+        yield
+    except Exception as error:
+        if is_own(rule):
+            raise
+        raise AtrlBenchError(
+            f"Credit rule {_name(rule)} failed.",
+            why=reason_of(error),
+            next_step="it is called as rule(attention, config, seed) -> Credit; mend it, then the same command again",
+        ) from error
+
+
+def _check(credit: Credit, num_tokens: int) -> None:
     """Raise if what a rule of somebody else's returned cannot multiply the advantages of a response."""
     from torch import Tensor
 
-    name, weights = _name(rule), getattr(credit, "credit_T", None)
+    weights = getattr(credit, "credit_T", None)
     if not isinstance(weights, Tensor) or weights.shape != (num_tokens,):
         given = tuple(weights.shape) if isinstance(weights, Tensor) else type(credit).__name__
-        raise ValueError(f"Credit rule {name} should return a Credit with {num_tokens} weights, not {given}.")
+        raise ValueError(f"It should return a Credit with {num_tokens} weights, not {given}.")
     if not bool((weights.isfinite() & (weights >= 0)).all()):
-        raise ValueError(f"Credit rule {name} returned weights that are negative or not finite.")
+        raise ValueError("It returned weights that are negative or not finite.")
 
 
 def _without_attention(attention: AttentionRows, rule: CreditRule, config: CreditConfig, seed: int) -> Credit:

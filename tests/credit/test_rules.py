@@ -1,6 +1,7 @@
 import dataclasses
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from atrl_bench.credit import (
 )
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import partition_seeds
-from atrl_bench.errors import UnknownNameError
+from atrl_bench.errors import AtrlBenchError, UnknownNameError
 
 FLAT = CreditConfig(exp_weight=0.0, cosine_weight=0.0, footprint="all")
 GROUPED = ["atrl", "grouping_only", "without_expansion", "without_refinement", "without_bias_correction"]
@@ -437,22 +438,40 @@ def test_a_rule_may_be_a_function():
     assert credit.diagnostics["sharpness"] == 2.0
 
 
-def test_a_function_that_returns_no_usable_weights_is_named():
+def test_weights_may_be_of_any_numbers():
+    def by_rank(attention, config, seed):
+        return credit_of_weights(torch.arange(4), connectivity_density(attention, config), config)
+
+    # 0, 1, 2, 3 with mean 1.5.
+    torch.testing.assert_close(token_credit(by_hand(), by_rank).credit_T, torch.arange(4) / 1.5)
+
+
+@pytest.mark.parametrize(
+    ("weights", "told"),
+    [
+        ([-2.0, -1.0, -1.0, -4.0], "these reach from -4.0 to -1.0"),  # over their mean all positive
+        ([0.0] * 4, "not all zero"),
+        ([1.0, 1.0, math.nan, 1.0], "should be finite"),
+        ([1.0] * 3, "a Credit with 4 weights, not (3,)"),
+    ],
+)
+def test_a_function_that_returns_no_usable_weights_is_named(weights, told):
+    def mine(attention, config, seed):
+        return credit_of_weights(weights, connectivity_density(attention, config), config)
+
+    with pytest.raises(AtrlBenchError, match=f"Credit rule mine failed.\n.*{re.escape(told)}"):
+        token_credit(by_hand(), mine)
+
+
+def test_a_function_that_returns_no_credit_or_a_negative_one_is_named():
     def backwards(attention, config, seed):
         credit = squared(attention, config, seed)
         return dataclasses.replace(credit, credit_T=-credit.credit_T)
 
-    with pytest.raises(ValueError, match="backwards returned weights that are negative"):
+    with pytest.raises(AtrlBenchError, match="backwards failed"):
         token_credit(by_hand(), backwards)
-    with pytest.raises(ValueError, match="short should return a Credit with 4 weights, not Tensor"):
-        token_credit(by_hand(), lambda_named_short)
-
-
-def lambda_named_short(attention, config, seed):
-    return torch.ones(3)
-
-
-lambda_named_short.__name__ = "short"
+    with pytest.raises(AtrlBenchError, match="a Credit with 4 weights, not Tensor"):
+        token_credit(by_hand(), lambda attention, config, seed: torch.ones(4))
 
 
 # Oracles.

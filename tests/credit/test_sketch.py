@@ -30,6 +30,7 @@ from atrl_bench.credit.sketch import BLOCK, SKETCH_SIZE, RowSketch, RowSketcher,
 from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.credit.workers import CreditTask
 from atrl_bench.digests import spec_key
+from atrl_bench.errors import AtrlBenchError
 from atrl_bench.models.local import find_model
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import load_recipe
@@ -427,7 +428,7 @@ def test_a_rule_of_whole_rows_takes_them_at_any_length_and_is_refused_a_sketch(r
 
 
 def test_a_rule_of_somebody_elses_that_reads_rows_is_told_that_a_sketch_has_none():
-    with pytest.raises(ValueError, match="a sketch has none"):
+    with pytest.raises(AtrlBenchError, match="a sketch has none"):
         token_credit(rows_with_a_sink(), lambda attention, config, seed: attention.rows_TS, SKETCH)
 
 
