@@ -10,6 +10,7 @@ from atrl_bench.experiments.definition import AVERAGE
 from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
 from atrl_bench.papers.paper import Paper
 from atrl_bench.papers.printed import (
+    KINDS,
     Address,
     Claim,
     Derived,
@@ -17,12 +18,12 @@ from atrl_bench.papers.printed import (
     Score,
     compute,
     grouped,
+    invalid_claims,
     rounded,
     tables_in,
 )
 
 Values = Mapping[Address, Decimal]
-KINDS = {"average": "averages", "change": "changes from another row"}
 
 
 def arithmetic(scores: Sequence[Score], derived: Sequence[Derived]) -> Section:
@@ -151,7 +152,7 @@ def _mean(score: Score, paper: Paper, values: Values) -> AuditFinding | None:
 def _gain(score: Score, paper: Paper, values: Values) -> AuditFinding | None:
     column = paper.columns[score.column].gain_of or ""
     mine, theirs = values.get((score.table, score.row, column)), values.get(baseline_address(score, column))
-    if mine is None or theirs is None:
+    if mine is None or not theirs:
         return None
     gain, room = 100 * (mine / theirs - 1), Decimal("0.02")
     computed = f"{gain:.2f}, as {mine} is to {theirs} ({score.baseline})"
@@ -160,7 +161,7 @@ def _gain(score: Score, paper: Paper, values: Values) -> AuditFinding | None:
     each = [
         100 * (values[score.table, score.row, name] / values[address] - 1)
         for name in paper.columns[column].mean_of
-        if (score.table, score.row, name) in values and (address := baseline_address(score, name)) in values
+        if (score.table, score.row, name) in values and values.get(address := baseline_address(score, name))
     ]
     if not each:
         return _stated(score, computed, "open", "the columns are not printed: it may be the mean of their own gains")
@@ -203,7 +204,7 @@ def prose(scores: Sequence[Score], claims: Sequence[Claim], orders: Sequence[Ord
 
 
 def _claim(claim: Claim, values: Values) -> AuditFinding:
-    printed = Decimal(claim.printed.rstrip("%<≈ +").lstrip("<≈+~ "))
+    printed = claim.number
     digits = max(0, -int(printed.as_tuple().exponent))
     exact = compute(claim.computed_from, values)
     holds = abs(exact) < abs(printed) if claim.printed.startswith("<") else rounded(exact, digits) == printed
@@ -225,6 +226,9 @@ def _order(order: Order, scores: Sequence[Score]) -> AuditFinding:
     better = {s.column: s for s in scores if s.benchmark and (s.table, s.row) == (order.table, order.better)}
     worse = {s.column: s for s in scores if (s.table, s.row) == (order.table, order.worse)}
     common = [column for column in better if column in worse and (not order.only or column in order.only)]
+    if not common:
+        which = f"of {', '.join(order.only)} " if order.only else ""
+        raise invalid_claims(f"{order.table} has no score {which}of both {order.better} and {order.worse}.")
     against = [column for column in common if better[column].value <= worse[column].value]
     exceptions = ", ".join(f"{better[c].column_label} {better[c].value} against {worse[c].value}" for c in against)
     return AuditFinding(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import cache
 from itertools import product
 from typing import Any, Self, TypeVar
@@ -93,6 +93,9 @@ class Derived:
     printed: Decimal
 
 
+KINDS = {"average": "averages", "change": "changes from another row"}
+
+
 class Claim(Settings):
     """A number in the running text, or a figure, and how it follows from the tables."""
 
@@ -107,10 +110,18 @@ class Claim(Settings):
     def computed_from(self) -> Any:
         return {"minus": list(self.difference)} if self.difference else self.formula
 
+    @property
+    def number(self) -> Decimal:
+        return Decimal(self.printed.rstrip("%<≈ +").lstrip("<≈+~ "))
+
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.formula is None) == (self.difference is None):
             raise ValueError("a claim has a formula or a difference")
+        try:
+            self.number  # noqa: B018
+        except InvalidOperation:
+            raise ValueError(f"printed: {self.printed!r} is no number, but for signs such as %, < and ≈") from None
         return self
 
 
@@ -305,11 +316,20 @@ def load_derived(paper: Paper, tables: Collection[str]) -> list[Derived]:
     path = paper.home / "derived.csv"
     if not path.is_file():
         return []
+    derived = []
     with path.open(encoding="utf-8", newline="") as file:
-        records: list[dict[str, Any]] = [
-            record | {"printed": Decimal(record["printed"])} for record in csv.DictReader(file)
-        ]
-    return [Derived(**record) for record in records if record["table"] in tables]
+        reader = csv.DictReader(file)
+        for record in reader:
+            try:
+                fields: dict[str, Any] = record | {"printed": Decimal(record["printed"])}
+                item = Derived(**fields)
+                KINDS[item.kind]
+            except (KeyError, TypeError, InvalidOperation):
+                what = f"{path}:{reader.line_num}: {record} is no number that is derived."
+                why = f"Its fields are {', '.join(Derived.__annotations__)}; its kind is {' or '.join(KINDS)}."
+                raise InvalidFileError(what, why=why, next_step=f"edit {path}") from None
+            derived.append(item)
+    return [item for item in derived if item.table in tables]
 
 
 def load_claims(paper: Paper) -> Claims:
@@ -321,6 +341,10 @@ def load_claims(paper: Paper) -> Claims:
         for column in paper.columns.values()
         if column.benchmark and column.problems
     }
+    tables = {path.stem for path in (paper.home / "scores").glob("*.csv")}
+    named = {order.table for order in claims.orders}.union(*(tables_in(c.computed_from) for c in claims.claims))
+    if unknown := sorted(named - tables):
+        raise invalid_claims(f"no printed table {unknown[0]}.", why=f"Known: {', '.join(sorted(tables)) or 'none'}.")
     return claims.model_copy(update={"sizes": {**sizes, **claims.sizes}})
 
 
@@ -329,7 +353,7 @@ def address_of(text: str) -> Address:
     match text.split("/"):
         case [table, row, column]:
             return table, row, column
-    raise _invalid(f"{text!r} is not table/row/column.")
+    raise invalid_claims(f"{text!r} is not table/row/column.")
 
 
 def tables_in(formula: Any) -> set[str]:
@@ -350,19 +374,25 @@ def compute(formula: Any, scores: Mapping[Address, Decimal], digits: int | None 
     """
     if isinstance(formula, Mapping):
         if len(formula) != 1:
-            raise _invalid(f"{dict(formula)!r} is not one operation.")
+            raise invalid_claims(f"{dict(formula)!r} is not one operation.")
         ((name, parts),) = formula.items()
         values = [compute(part, scores, digits) for part in parts]
         if name not in _OPERATIONS:
-            raise _invalid(f"unknown operation {str(name)!r}.", why=f"Known: {', '.join(_OPERATIONS)}.")
-        value = _OPERATIONS[name](values)
+            raise invalid_claims(f"unknown operation {str(name)!r}.", why=f"Known: {', '.join(_OPERATIONS)}.")
+        try:
+            value = _OPERATIONS[name](values)
+        except (ArithmeticError, IndexError):
+            raise invalid_claims(f"{dict(formula)!r} cannot be computed.") from None
         return rounded(value, digits) if name == "mean" and digits is not None else value
     if isinstance(formula, str) and "/" in formula:
         address = address_of(formula)
         if address not in scores:
-            raise _invalid(f"no printed score at {formula}.")
+            raise invalid_claims(f"no printed score at {formula}.")
         return scores[address]
-    return Decimal(str(formula))
+    try:
+        return Decimal(str(formula))
+    except InvalidOperation:
+        raise invalid_claims(f"{formula!r} is no number, table/row/column or operation.") from None
 
 
 _OPERATIONS: Mapping[str, Callable[[list[Decimal]], Decimal]] = {
@@ -374,7 +404,7 @@ _OPERATIONS: Mapping[str, Callable[[list[Decimal]], Decimal]] = {
 }
 
 
-def _invalid(what: str, why: str = "") -> InvalidFileError:
+def invalid_claims(what: str, why: str = "") -> InvalidFileError:
     return InvalidFileError(f"claims.yaml: {what}", why=why, next_step="edit claims.yaml in the paper's folder")
 
 

@@ -8,6 +8,7 @@ its names are those of rows and columns there, or of columns in `paper.yaml`; wi
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -62,14 +63,11 @@ def read_printed(path: Path, definition: TableDefinition, paper: Paper | None = 
 
 
 def check_names(path: Path, rows: Iterable[str], columns: Iterable[str]) -> None:
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        names = reader.fieldnames or []
-        _check(path, 1, "the first column", names[0] if names else "", ["row"])
-        for name in names[1:]:
-            _check(path, 1, "column", name, columns)
-        for record in reader:
-            _check(path, reader.line_num, "row", record["row"], rows)
+    names, records = _records(path)
+    for name in names:
+        _check(path, 1, "column", name, columns)
+    for line, row, _ in records:
+        _check(path, line, "row", row, rows)
 
 
 def read_cells(path: Path, paper: Paper | None = None) -> Iterator[PrintedCell]:
@@ -77,15 +75,33 @@ def read_cells(path: Path, paper: Paper | None = None) -> Iterator[PrintedCell]:
     marks = "".join(paper.marks) if paper else ""
     is_share = paper is not None and path.stem in paper.tables and paper.tables[path.stem].unit == "fraction"
     gains = {name for name, column in paper.columns.items() if column.gain_of} if paper else set()
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        for record in reader:
-            for column, text in record.items():
-                if column != "row" and text != NO_SCORE:
-                    digits = (text or "").rstrip(marks)
-                    score = _score(path, reader.line_num, column, digits, low=-100 if column in gains else 0)
-                    signs = (text or "")[len(digits) :]
-                    yield PrintedCell(record["row"], column, _percent(score) if is_share else score, signs)
+    names, records = _records(path)
+    for line, row, texts in records:
+        for column, text in zip(names, texts, strict=True):
+            if text != NO_SCORE:
+                digits = text.rstrip(marks)
+                score = _score(path, line, column, digits, low=-100 if column in gains else 0)
+                yield PrintedCell(row, column, _percent(score) if is_share else score, text[len(digits) :])
+
+
+def _records(path: Path) -> tuple[list[str], list[tuple[int, str, list[str]]]]:
+    """The names of the columns, and each row with its line and what stands in it; no row or column stands twice."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            lines = [(reader.line_num, line) for line in reader if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidFileError(f"{path} cannot be read.", why=str(error), next_step=f"edit {path}") from None
+    head = lines[0][1] if lines else [""]
+    _check(path, 1, "the first column", head[0], ["row"])
+    for number, line in lines:
+        if len(line) != len(head):
+            what = f"{path}:{number}: {len(line)} fields, and {len(head)} columns."
+            raise InvalidFileError(what, next_step=f"edit {path}; {NO_SCORE} stands where nothing is printed")
+    for names in (head, [line[0] for _, line in lines]):
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise InvalidFileError(f"{path}: {twice[0]!r} stands there twice.", next_step=f"edit {path}")
+    return head[1:], [(number, line[0], line[1:]) for number, line in lines[1:]]
 
 
 def _percent(share: Decimal) -> Decimal:

@@ -213,6 +213,43 @@ def test_a_sign_that_is_not_declared_and_an_unknown_paper_are_errors(tmp_path, m
     assert paper_folders()["invented"] == home
 
 
+CLAIM = "claims: [{says: s, where: w, printed: %s, formula: %s}]"
+ORDER = "orders: [{says: s, where: w, table: %s, better: %s, worse: y}]"
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        (CLAIM % ("'2 points'", "1"), r"claims\.yaml:1: .*'2 points' is no number"),
+        (CLAIM % ("'2'", "word"), "'word' is no number"),
+        (CLAIM % ("'2'", "{over: [main/x/a, 0]}"), "cannot be computed"),
+        (CLAIM % ("'2'", "mian/x/a"), "no printed table mian"),
+        (ORDER % ("mian", "x"), "no printed table mian"),
+        (ORDER % ("main", "nobody"), "no score of both nobody and y"),  # it held: of 0 of 0 benchmarks
+    ],
+)
+def test_a_claim_that_nothing_printed_can_check_is_an_error(tmp_path, monkeypatch, claims, message):
+    home = folder(tmp_path, monkeypatch)
+    (home / "claims.yaml").write_text(claims, encoding="utf-8")
+    with pytest.raises(InvalidFileError, match=message):
+        audit(load_paper("invented"), others=False)
+
+
+@pytest.mark.parametrize("line", ["main,x,a,change,y,2 points", "main,x,a,rise,y,2", "main,x,a"])
+def test_a_derived_number_that_is_none_is_named_with_its_line(tmp_path, monkeypatch, line):
+    home = folder(tmp_path, monkeypatch)
+    (home / "derived.csv").write_text(f"table,row,column,kind,against,printed\n{line}\n", encoding="utf-8")
+    with pytest.raises(InvalidFileError, match=r"derived\.csv:2"):
+        audit(load_paper("invented"), others=False)
+
+
+def test_a_gain_over_nothing_is_not_checked(tmp_path, monkeypatch):
+    home = folder(tmp_path, monkeypatch, "row,a,Gain\nx,0,0\ny,50,5\n", rows="{y: {baseline: x}}")
+    text = (home / "paper.yaml").read_text(encoding="utf-8").replace("columns: {", "columns: {Gain: {gain_of: a}, ")
+    (home / "paper.yaml").write_text(text, encoding="utf-8")
+    assert "follows" not in {section.id for section in audit(load_paper("invented"), others=False)}
+
+
 def test_tables_have_their_papers_name_before_them_and_ours_none():
     assert "main_7b" in list_tables()
     assert not [name for name in list_tables("at_rl") if ":" in name]
