@@ -28,7 +28,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 
 PAIRS = ("chosen", "rejected")  # columns of a file of preference pairs
 OF_CARDS = ("dataset_infos.json", "dataset_dict.json", "dataset_info.json", "state.json")  # no tables
-LETTERS = "ABCDEFGH"  # of columns that hold an option each
+LETTERS = "ABCDEFGHIJKLMNOP"  # of options: no row may have more
 # What columns are usually called, best known first.
 USUAL = {
     "question": ("problem", "question", "prompt", "query", "messages", "conversations"),
@@ -189,8 +189,9 @@ def options_of(row: Mapping[str, Any], column: str) -> tuple[str, ...]:
     if cell and (not isinstance(cell, list) or any(isinstance(option, list | Mapping) for option in cell)):
         raise ValueError(f"its options {str(cell)[:40]!r} are no list of texts")
     texts = [str(option) for option in cell]
-    letters = [re.escape(chr(ord("A") + number)) for number in range(len(texts))]
-    lettered = [re.fullmatch(rf"\(?{a}[.):]\s*(.+)", text, re.DOTALL) for a, text in zip(letters, texts, strict=True)]
+    if len(texts) > len(LETTERS):
+        raise ValueError(f"it has {len(texts)} options, and their letters end at {LETTERS[-1]}")
+    lettered = [re.fullmatch(rf"\(?{a}[.):]\s*(.+)", text, re.DOTALL) for a, text in zip(LETTERS, texts, strict=False)]
     bare = [match[1] for match in lettered if match is not None]
     return tuple(bare if len(bare) == len(texts) else texts)  # "E. coli" alone has no letter
 

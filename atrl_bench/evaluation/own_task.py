@@ -66,8 +66,10 @@ def functions_of(described: TrainingSet) -> dict[str, Any]:
                 found.append((width, height))
         return found
 
-    medium = "video" if described.videos else "image"
-    doc_to_text, *_ = hooks(problem_id, group, question, gold, shown, medium)
+    of_images, of_videos = (hooks(problem_id, group, question, gold, shown, kind) for kind in ("image", "video"))
+
+    def doc_to_text(row: Row, settings: Mapping[str, Any] | None = None) -> str:
+        return (of_videos if file_names(row.get(described.videos)) else of_images).doc_to_text(row, settings)
 
     def doc_to_messages(row: Row, settings: Mapping[str, Any] | None = None) -> Messages:
         media: dict[str, list[Any]] = {"image": [], "video": []}
