@@ -97,8 +97,8 @@ def demand(job: EvaluationJob, machine: Machine, num_jobs: int, rates: MachineRa
 def _pending(plan: Plan, store: Store) -> list[Job]:
     # Rows that are one and the same, such as two base models that the mini model stands for, are one job.
     jobs = list(plan.needed(best_rates(plan, store)))
-    due = {(job.run_key, job.model, job.protocol): job for job in reversed(jobs)}
-    jobs = [job for job in jobs if due[job.run_key, job.model, job.protocol] is job]
+    due = {(job.run_key, job.model, job.protocol, job.evaluations): job for job in reversed(jobs)}
+    jobs = [job for job in jobs if due[job.run_key, job.model, job.protocol, job.evaluations] is job]
     # A training that is asked under several protocols is one job until it is trained.
     trains = {job.run_key: job for job in reversed(jobs) if job.run_key and not trained_model(job.run_key, store)}
     jobs = [job for job in jobs if job.run_key not in trains or trains[job.run_key] is job]

@@ -232,6 +232,9 @@ def test_base_models_that_one_model_stands_for_are_answered_for_once(tmp_path, m
     planned = plan_table("cross_dataset", smoke(tmp_path, mini_world), rows=rows)
     run_plan(planned, Machine())
     assert counted == ["zero_shot_7b"]
+    first, second = planned.jobs
+    run_plan(replace(planned, jobs=(replace(first, evaluations=first.evaluations[1:]), second)), Machine())
+    assert counted[1:] == rows, "the second is asked what the first is not"
 
 
 def test_only_the_rows_asked_for_are_carried_out(tmp_path, mini_world, counted):
