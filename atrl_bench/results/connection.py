@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from atrl_bench.errors import StoreError
-from atrl_bench.results import packing, schema
+from atrl_bench.results import packing, schema, write_lock
 
 BUSY_SECONDS = 60.0
 BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
@@ -121,8 +121,12 @@ def _checked(connection: sqlite3.Connection, path: Path, *, read_only: bool) -> 
     """The connection unless the file is not a store of ours or is one that this version must not touch."""
     try:
         version, application, is_empty = _header(connection)
-        if is_empty and read_only:
-            raise _nothing_there(path)
+        deadline = time.monotonic() + BUSY_SECONDS
+        while is_empty and read_only:
+            if not write_lock.is_held(path) or time.monotonic() > deadline:
+                raise _nothing_there(path)
+            time.sleep(0.01)  # another command has just begun, and creates it
+            version, application, is_empty = _header(connection)
         if application != schema.APPLICATION_ID and not is_empty:
             raise StoreError(
                 f"{path} is an SQLite file but not a result store.",

@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from atrl_bench.results import connection, schema
 from atrl_bench.results.records import Gold, Problem, Response, Verdict
 from atrl_bench.results.shared_store import SharedStore
 from atrl_bench.results.store import Judgement, Store
+from atrl_bench.results.write_lock import take
 
 
 def response(problem_id: str, repeat: int = 0, text: str = "the answer is \\boxed{3}") -> Response:
@@ -318,6 +320,18 @@ def test_a_missing_store_is_not_created_by_a_reader_and_one_that_is_only_being_c
             Store.open(path, read_only=True)
         assert not (tmp_path / "none.sqlite").exists()
         (tmp_path / "store.sqlite").touch()
+
+
+def test_a_reader_waits_for_the_store_that_a_command_which_has_just_begun_creates(tmp_path):
+    path = tmp_path / "store.sqlite"
+    path.touch()
+    lock = take(path)
+    creating = threading.Timer(0.3, lambda: Store.open(path).close())
+    creating.start()
+    with Store.open(path, read_only=True) as reader:
+        assert reader.cells() == []
+    creating.join()
+    os.close(lock)
 
 
 def test_a_folder_that_cannot_be_made_is_a_clear_error():
