@@ -11,6 +11,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
@@ -25,7 +26,7 @@ from atrl_bench.data.published import Publication
 from atrl_bench.data.sets import TrainingSet, find_set
 from atrl_bench.data.tables import SUFFIXES
 from atrl_bench.digests import file_digest
-from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError, UnknownNameError, reason_of
 from atrl_bench.evaluation import hooks
 from atrl_bench.evaluation.hooks import Row
 from atrl_bench.evaluation.own_task import CATEGORY, functions_of
@@ -123,12 +124,13 @@ class Task(Dataset):
     @cached_property
     def version(self) -> str:
         """The number in its file and that of the hooks; files that are not as shipped have their hash beside it."""
-        number = f"{self.config['metadata']['version']}.{hooks.VERSION}"
-        named = [self.config["process_docs"], *(v for v in self.config.values() if str(v).startswith(FUNCTION))]
-        python = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in named)
-        files = [*(path for path, _ in _with_included(self.yaml_path)), *python]
-        own = any(_shipped().get(path.name) != file_digest([path]) for path in files)
-        return f"{number}-{file_digest(files)[:8]}" if own else number
+        with _telling(self.yaml_path):
+            number = f"{self.config['metadata']['version']}.{hooks.VERSION}"
+            named = [self.config["process_docs"], *(v for v in self.config.values() if str(v).startswith(FUNCTION))]
+            python = dict.fromkeys(_python_file(self.yaml_path, hook) for hook in named)
+            files = [*(path for path, _ in _with_included(self.yaml_path)), *python]
+            own = any(_shipped().get(path.name) != file_digest([path]) for path in files)
+            return f"{number}-{file_digest(files)[:8]}" if own else number
 
     @property
     def module(self) -> ModuleType:
@@ -136,15 +138,16 @@ class Task(Dataset):
 
     @cached_property
     def code(self) -> TaskCode:
-        config, module = self.config, self.module
-        values: dict[str, Any] = {}
-        for name, hook in ((name, config[name]) for name in HOOKS if name in config):
-            values[name] = getattr(_module(_python_file(self.yaml_path, hook)), hook.rpartition(".")[2])
-        for name in {item.name for item in fields(TaskCode)} - set(HOOKS):
-            written = name.upper() if name in CONSTANTS else name
-            if hasattr(module, written):
-                values[name] = getattr(module, written)
-        return TaskCode(**values)
+        with _telling(self.module_path):
+            config, module = self.config, self.module
+            values: dict[str, Any] = {}
+            for name, hook in ((name, config[name]) for name in HOOKS if name in config):
+                values[name] = getattr(_module(_python_file(self.yaml_path, hook)), hook.rpartition(".")[2])
+            for name in {item.name for item in fields(TaskCode)} - set(HOOKS):
+                written = name.upper() if name in CONSTANTS else name
+                if hasattr(module, written):
+                    values[name] = getattr(module, written)
+            return TaskCode(**values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +219,21 @@ def list_tasks() -> tuple[Task, ...]:
     return tuple(_task(path, config) for path, config in configs if "group" not in config)
 
 
+@contextmanager
+def _telling(path: Path) -> Iterator[None]:
+    """A mistake in a task's file is told with the file: those of a user or another package are read with ours."""
+    try:
+        yield
+    except (AtrlBenchError, ModuleNotFoundError):  # the latter is of what is not installed
+        raise
+    except Exception as error:
+        raise InvalidFileError(
+            f"{path} is no file of a task.",
+            why=f"It has no field {error}." if isinstance(error, KeyError) else reason_of(error),
+            next_step=f"edit {path}; docs/adding.md says what it holds",
+        ) from error
+
+
 @cache
 def list_suites() -> tuple[Suite, ...]:
     configs = (_read(path) for path in _task_files().values())
@@ -280,6 +298,11 @@ def scored(task: str, answers: ScoreArray, metric: str) -> ScoredSamples:
 
 
 def _task(path: Path, config: dict[str, Any]) -> Task:
+    with _telling(path):
+        return _described(path, config)
+
+
+def _described(path: Path, config: dict[str, Any]) -> Task:
     data = config["metadata"]
     local = config["dataset_path"] == "parquet"
     try:
@@ -325,8 +348,9 @@ def _shipped() -> dict[str, str]:
 
 def _read(path: Path) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    for _, content in reversed(list(_with_included(path))):
-        settings |= content
+    with _telling(path):
+        for _, content in reversed(list(_with_included(path))):
+            settings |= content
     return settings
 
 

@@ -5,10 +5,12 @@ python tests/tasks/test_versions.py        writes down the task files as they ar
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from atrl_bench.digests import file_digest
+from atrl_bench.errors import InvalidFileError
 from atrl_bench.evaluation import hooks, tasks
 from atrl_bench.evaluation.tasks import find_task, list_tasks
 from atrl_bench.resources import folder
@@ -52,6 +54,33 @@ def test_an_edit_of_any_file_of_a_task_is_another_version_until_it_is_undone(tmp
     assert version("vsi_bench").startswith(f"{shipped}-") == (changed == "_protocol.yaml")
     (copy / changed).write_bytes(before)
     assert version("mathverse_text_only") == shipped
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "told"),
+    [
+        ("yaml", "  title: Dots", "", "It has no field 'title'"),
+        ("yaml", "  version: 1.0", "", "It has no field 'version'"),
+        ("yaml", "test_split: test", "", "It has no field 'test_split'"),
+        ("yaml", "metadata:", "metadata: [", "ParserError"),
+        ("yaml", "_protocol.yaml", "nope.yaml", "No such file or directory: nope.yaml"),
+        ("py", "def gold", "def gold(:", "SyntaxError"),
+        ("py", "def gold(row):", "gold = del_gold\n\n\ndef other(row):", "NameError"),
+    ],
+)
+def test_a_mistake_in_a_task_of_ones_own_is_told_with_its_file(tmp_path, file, old, new, told) -> None:
+    copy = shutil.copytree(Path(__file__).parents[2] / "examples" / "own_benchmark" / "dots", tmp_path / "dots")
+    path = copy / f"dots_test.{file}"
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+
+    def read() -> None:
+        task = tasks._task(copy / "dots_test.yaml", tasks._read(copy / "dots_test.yaml"))
+        assert task.version
+        assert task.code
+
+    with pytest.raises(InvalidFileError, match=f"dots_test.{file} is no file of a task") as raised:
+        read()
+    assert told in str(raised.value)
 
 
 if __name__ == "__main__":
