@@ -85,11 +85,10 @@ def test_a_verb_that_reads_files_and_the_store_loads_nothing_heavy(arguments, ru
     assert loaded & LEAVES_OUT[arguments] == set()
 
 
-def test_a_served_model_is_asked_without_what_runs_one_here(serve, mini_world, tmp_path):
+def test_a_served_model_is_asked_questions_that_are_generated_first_without_what_runs_one_here(serve, tmp_path):
     server = serve("\\boxed{7}")
     words = ["evaluate", "served", "--base-url", server.url, "--tasks", "geoqa_test", "--limit", "2"]
-    folder = ["--profile", "smoke", "--out", str(tmp_path / "run"), "--data-dir", str(mini_world)]
-    answered, loaded = answer([*words, *folder], tmp_path)
+    answered, loaded = answer([*words, "--profile", "smoke", "--out", str(tmp_path / "run")], tmp_path)
     assert answered == 0
     assert len(server.requests) >= 2
     assert loaded & MODELS - {"datasets"} == set()  # the rows are a `datasets.Dataset`: a task's code takes no other
