@@ -185,9 +185,6 @@ def test_what_the_model_did_not_say_is_no_answer(choice) -> None:
         ask(address, seconds=10)
 
 
-PART = {"type": "text", "text": "5"}
-
-
 @pytest.mark.parametrize(
     ("choice", "text"),
     [
