@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import time
@@ -67,6 +68,7 @@ def writing(what: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(
-            f"Cannot write {what}.", why=f"{error}.", next_step="use a folder you can write to with --out"
-        ) from error
+        then = "use a folder you can write to with --out"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # in another folder all would be done again
+            then = "free space, then the same command again: it resumes"
+        raise StoreError(f"Cannot write {what}.", why=f"{error}.", next_step=then) from error

@@ -1,8 +1,19 @@
 """Files that are written whole or not at all."""
 
+import errno
 import os
 
-from atrl_bench.results.files import write_atomically
+import pytest
+
+from atrl_bench.errors import StoreError
+from atrl_bench.results.files import write_atomically, writing
+
+
+@pytest.mark.parametrize(("number", "then"), [(errno.ENOSPC, "free space"), (errno.EROFS, "--out")])
+def test_a_full_disk_sends_nobody_to_another_folder_where_all_would_be_done_again(number, then) -> None:
+    with pytest.raises(StoreError) as caught, writing("the report"):
+        raise OSError(number, os.strerror(number))
+    assert then in caught.value.next_step
 
 
 def test_what_a_killed_process_has_left_is_removed_by_the_next_one_and_a_running_ones_is_not(tmp_path) -> None:
