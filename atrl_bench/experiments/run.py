@@ -17,8 +17,10 @@ from atrl_bench.engines.devices import Cluster, Machine, memory_gb
 from atrl_bench.engines.local import DeadWorkerError, Demand, default_workers, side_by_side
 from atrl_bench.engines.ray_cluster import CPUS_PER_GPU, ClusterJob, RayCluster, Resources
 from atrl_bench.errors import reason_of
+from atrl_bench.evaluation.tasks import expand
 from atrl_bench.experiments.ablation import save_points
 from atrl_bench.experiments.cost import ASSUMED, RUNTIME_GB, MachineRates, training_needs
+from atrl_bench.experiments.definition import ColumnDefinition
 from atrl_bench.experiments.jobs import EvaluationJob, TrainingJob, is_done, job_of_row, remaining, run_job
 from atrl_bench.experiments.memory_check import require_plan_fits
 from atrl_bench.experiments.plan import Job, Plan, best_rates, evaluation_keys, trained_model
@@ -26,6 +28,7 @@ from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.serving import require_engine
 from atrl_bench.results.shared_store import WRITER, served
+from atrl_bench.results.statistics.metrics import parse_metric
 from atrl_bench.results.store import Store
 
 
@@ -50,6 +53,7 @@ def run_plan(plan: Plan, where: Machine | Cluster, *, jobs: int | None = None, q
         if not pending:
             return PlanRun()
         require_engine(plan.run_dir)
+        _require_metrics(plan.definition.columns)
         plan.run_dir.record_environment()
         tried, failures = list[Job](), dict[str, str]()
         while pending:
@@ -58,6 +62,14 @@ def run_plan(plan: Plan, where: Machine | Cluster, *, jobs: int | None = None, q
             # Once every rate is trained it is known at which each seed is judged: its benchmarks are left.
             pending = [job for job in _pending(plan, store) if job not in tried]
     return PlanRun(len(tried) - len(failures), failures)
+
+
+def _require_metrics(columns: Sequence[ColumnDefinition]) -> None:
+    """Raise for a metric that its task does not define: it would be noticed when all is answered."""
+    for column in columns:
+        for task in expand([column.task]):
+            if not column.metric.startswith("headline@"):
+                parse_metric(column.metric, task.code.statistics)
 
 
 def _run_jobs(

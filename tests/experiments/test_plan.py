@@ -11,7 +11,7 @@ from atrl_bench.cli.printing import text_of
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.devices import Devices, Machine
 from atrl_bench.engines.local import DeadWorkerError, Demand, exit_reason
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments import jobs, run
 from atrl_bench.experiments.cost import gpus_of
@@ -235,6 +235,15 @@ def test_base_models_that_one_model_stands_for_are_answered_for_once(tmp_path, m
     first, second = planned.jobs
     run_plan(replace(planned, jobs=(replace(first, evaluations=first.evaluations[1:]), second)), Machine())
     assert counted[1:] == rows, "the second is asked what the first is not"
+
+
+def test_a_metric_that_a_task_does_not_have_is_told_before_anything_is_answered(tmp_path, mini_world, counted):
+    planned = plan_table("main_7b", smoke(tmp_path, mini_world), rows=["zero_shot"], columns=["geoqa_test"])
+    (column,) = planned.definition.columns
+    columns = (column.model_copy(update={"metric": "best@2"}),)
+    with pytest.raises(UnknownNameError, match="Unknown metric 'best@2'"):
+        run_plan(replace(planned, definition=planned.definition.model_copy(update={"columns": columns})), Machine())
+    assert counted == []
 
 
 def test_only_the_rows_asked_for_are_carried_out(tmp_path, mini_world, counted):
