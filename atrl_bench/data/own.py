@@ -29,6 +29,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 PAIRS = ("chosen", "rejected")  # columns of a file of preference pairs
 OF_CARDS = ("dataset_infos.json", "dataset_dict.json", "dataset_info.json", "state.json")  # no tables
 LETTERS = "ABCDEFGHIJKLMNOP"  # of options: no row may have more
+YES_OR_NO = {True: ("Yes", "True"), False: ("No", "False")}
 # What columns are usually called, best known first.
 USUAL = {
     "question": ("problem", "question", "prompt", "query", "messages", "conversations"),
@@ -222,14 +223,22 @@ def question_of(cell: Any) -> str:
     return str(cell or "") if turns is None else next((text for who, text in turns if who == "user"), "")
 
 
+def answers_of(cell: Any) -> list[str]:
+    """The answers of which any is right: those of a list, both words of yes and no, else one, which may be empty."""
+    if isinstance(cell, bool):
+        return list(YES_OR_NO[cell])
+    several = isinstance(cell, list) and cell and not isinstance(cell[0], Mapping)
+    return [gold_answer(answer_of(one)) for one in (cell if several else [cell])]
+
+
 def answer_of(cell: Any) -> str:
-    """The text of an answer, of verl's `reward_model`, or of the last turn of a conversation."""
+    """The text of an answer, of verl's `reward_model`, or of the last turn of a conversation; the first of several."""
+    if isinstance(cell, bool):
+        return YES_OR_NO[cell][0]
     if isinstance(cell, Mapping):
         return str(cell.get("ground_truth") or "")
     if isinstance(cell, list) and cell and not isinstance(cell[0], Mapping):
-        if len(cell) > 1:
-            raise ValueError("it has several answers")
-        [cell] = cell
+        return answer_of(cell[0])
     turns = turns_of(cell)
     if turns is not None:
         return turns[-1][1] if turns and turns[-1][0] == "assistant" else ""

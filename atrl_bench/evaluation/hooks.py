@@ -19,9 +19,10 @@ from urllib.parse import unquote
 from atrl_bench.data.layout import MAX_NAME, path_inside
 from atrl_bench.data.pictures import open_picture, picture_size
 from atrl_bench.errors import MissingDataError
+from atrl_bench.grading.gold import choice_gold as choice_gold  # which tasks take from here
 from atrl_bench.models.prompt import Messages
-from atrl_bench.models.templates import LETTERS, choose_template, render
-from atrl_bench.results.records import NUM_UNKNOWN_CHOICES, Gold
+from atrl_bench.models.templates import choose_template, render
+from atrl_bench.results.records import Gold
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -229,20 +230,6 @@ def open_gold(answer: str) -> Gold:
     accepted = read_list(answer) if re.match(r"\s*\[\s*['\"].*\]\s*\Z", answer, re.S) else [answer]
     accepted = [repair_latex(one) for one in accepted if one.strip()]
     return Gold(accepted[0], references=tuple(accepted) if len(accepted) > 1 else ()) if accepted else Gold("")
-
-
-def choice_gold(answer: str, options: Sequence[str]) -> Gold:
-    """The gold of a multiple-choice row: a letter, whether the row names the letter, "(C)" or the option's text.
-
-    What is neither (MathVerse has `False`, `C` above `D`, and letters without options) is compared as it stands.
-    """
-    answer = answer.strip()
-    letter = re.fullmatch(r"\(?([A-P])\)?\.?", answer)
-    if letter and LETTERS.index(letter[1]) < (len(options) or NUM_UNKNOWN_CHOICES):
-        return Gold(letter[1], tuple(options), kind="choice")
-    if answer in options:
-        return Gold(LETTERS[list(options).index(answer)], tuple(options), kind="choice")
-    return Gold(answer, tuple(options))
 
 
 def repair_latex(answer: str) -> str:

@@ -7,7 +7,6 @@ letter or an option where there are options, else a number, a text, yes or no, o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -15,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.data.dataset import root_of
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.marks import content_with_media, without_opening_marks
-from atrl_bench.data.own import answer_of, gold_answer, image_of, options_of, question_of, system_of
+from atrl_bench.data.own import answers_of, image_of, options_of, question_of, system_of
 from atrl_bench.data.pictures import open_picture, picture_size
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
-from atrl_bench.evaluation.hooks import OF_A_VIDEO, Row, choice_gold, hooks, prepare
+from atrl_bench.evaluation.hooks import OF_A_VIDEO, Row, hooks, prepare
+from atrl_bench.grading.gold import own_gold
 from atrl_bench.models.prompt import Messages, system_turn
-from atrl_bench.models.templates import LETTERS, with_choices
+from atrl_bench.models.templates import with_choices
 from atrl_bench.results.records import Gold
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 CATEGORY, GROUP = "category", "group"  # columns
-YES_OR_NO = {True: ("Yes", "True"), False: ("No", "False")}
 
 
 def functions_of(described: TrainingSet) -> dict[str, Any]:
@@ -48,7 +47,7 @@ def functions_of(described: TrainingSet) -> dict[str, Any]:
         return with_choices(text, options) if options else text
 
     def gold(row: Row) -> Gold:
-        return gold_of(row[described.answer], options_of(row, described.options))
+        return own_gold(answers_of(row[described.answer]), options_of(row, described.options))
 
     def pictures(row: Row) -> list[Image]:
         cells = (cell for column in described.images for cell in as_list(row[column]))
@@ -94,25 +93,3 @@ def functions_of(described: TrainingSet) -> dict[str, Any]:
         "media": described.files_of,
         "sizes": sizes,
     }
-
-
-def gold_of(answer: Any, options: tuple[str, ...]) -> Gold:
-    """What is right, and how it is meant; raises `ValueError` for an answer that is none, or none of the options."""
-    if isinstance(answer, bool):
-        return Gold(YES_OR_NO[answer][0], references=YES_OR_NO[answer])
-    if isinstance(answer, list) and len(answer) > 1 and not isinstance(answer[0], Mapping):
-        return Gold(str(answer[0]), references=tuple(map(str, answer)))
-    text = gold_answer(answer_of(answer))
-    if not text:
-        raise ValueError("it has no answer")
-    if not options:
-        return Gold(text)
-    chosen = choice_gold(text, options)
-    named = re.fullmatch(r"\(?([A-Za-z])[.):]*(?:\s+(.+))?", text, flags=re.DOTALL)  # "b", "B) blue"
-    if chosen.kind != "choice" and named is not None:
-        letter = named[1].upper()
-        if named[2] in (None, dict(zip(LETTERS, options, strict=False)).get(letter)):
-            chosen = choice_gold(letter, options)
-    if chosen.kind != "choice":
-        raise ValueError(f"its answer {text[:40]!r} is neither a letter of its options nor one of them")
-    return chosen

@@ -41,7 +41,7 @@ NOT_BAD = ("no image", "no answer", "more marks than images")  # why a sound set
 MAX_REASONS = 6  # that an error lists
 NOWHERE: Mapping[str, int] = {}
 # What a reward may ask of a problem, or a weighting be checked by; a set's own columns of these names are what is read.
-REWARD_COLUMNS = ("answer", "token_truth", "problem_type", "process", "key_steps", "section_marks")
+REWARD_COLUMNS = ("answer", "graded_as", "token_truth", "problem_type", "process", "key_steps", "section_marks")
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ def _sampled(rows: Sequence[int], inputs: TrainerInputs[PreferenceRecipe], pool:
         ).token_ids
     completions = completions_of(processor, token_ids)
     rows_of = [row for row in rows for _ in range(sizes.group_size)]
-    golds = [example["answer"] for example in examples for _ in range(sizes.group_size)]
+    golds = [example["graded_as"] for example in examples for _ in range(sizes.group_size)]
     is_cut = [ids[-1] not in eos_ids for ids in token_ids]
     answered = zip(rows_of, completions, AccuracyReward(pool)(completions, golds), is_cut, strict=True)
     return [GradedAnswer(row, answer["content"], reward > 0, cut) for row, [answer], reward, cut in answered]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.marks import content_with_media, without_opening_marks
-from atrl_bench.data.own import answer_of, gold_answer, image_of, options_of, question_of, system_of
+from atrl_bench.data.own import answer_of, answers_of, gold_answer, image_of, options_of, question_of, system_of
 from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
+from atrl_bench.grading.gold import own_gold
 from atrl_bench.models.prompt import system_turn
 from atrl_bench.models.templates import render, with_choices
+from atrl_bench.results.records import Gold
 from atrl_bench.training.rewards.steps import OFFICIAL, KeyStep, SectionMarks, final_answer, read_key_steps, read_marks
 
 if TYPE_CHECKING:
@@ -45,6 +48,11 @@ class TrainingProblem:
     columns: Mapping[str, Any] = field(default_factory=dict)  # of a user's own set, for a user's own reward
     chosen: str | None = None  # the better response and the worse one, in a file of pairs
     rejected: str | None = None
+    own_gold: Gold | None = None  # of a user's own set, as its evaluation grades it
+
+    @property
+    def graded_as(self) -> Gold:
+        return self.own_gold or Gold(self.answer)
 
     @property
     def num_media(self) -> dict[str, int]:
@@ -74,10 +82,11 @@ def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: 
     choices = options_of(row, described.options)
     images, videos = _media(described, row, root)
     solution, marks = answer_of(row[described.answer]), read_marks(row.get("section_marks"))
+    answer = gold_answer(final_answer(solution, marks))
     return TrainingProblem(
         problem_id=str(row.get(str(described.problem_id), index)),
         question=with_choices(question, choices) if choices else question,
-        answer=gold_answer(final_answer(solution, marks)),
+        answer=answer,
         images=images,
         token_truth=_truth(row),
         videos=videos,
@@ -90,7 +99,16 @@ def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: 
         columns=_columns(described, row) if described.takes_text else {},
         chosen=str(row[described.answer]) if described.rejected else None,
         rejected=str(row[described.rejected]) if described.rejected else None,
+        own_gold=_own_gold(row[described.answer], answer, choices) if described.takes_text else None,
     )
+
+
+def _own_gold(cell: Any, answer: str, choices: tuple[str, ...]) -> Gold | None:
+    """None where the row's answer is none of its options, as a text to imitate may be."""
+    several = answers_of(cell)
+    with suppress(ValueError):
+        return own_gold(several if len(several) > 1 else [answer], choices)
+    return None
 
 
 def _columns(described: TrainingSet, row: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from atrl_bench.training.rollout_engine import engine_spec
 TRAINING_VERSION = 2
 OF_RUN = "run:"  # before the key of the training that a second stage starts from, in place of a digest
 OF_FILES = ("_digest", "_code")  # how the names of `contents_of` end
-SAMPLED_PAIRS_VERSION = 3  # of trainings on pairs that are sampled: an answer that was cut is not taught to end
+# Of trainings on pairs that are sampled: an answer that was cut is not taught to end. And of those on data of the
+# user's own: the letter of an option that the row names by its text, and each of several answers, is right.
+YOUNGER_VERSION = 3
 YOUNGER = ("losses", "advantages", "freeze", "lora_targets", "template", "system")
 CHANGES_NOTHING = ("checks", "save_every_rollouts", "measures_looking")  # sizes that no weight depends on
 
@@ -35,7 +37,7 @@ def run_spec(
     """
     return {
         "kind": "training",
-        "version": SAMPLED_PAIRS_VERSION if getattr(recipe, "pairs", None) else TRAINING_VERSION,
+        "version": YOUNGER_VERSION if getattr(recipe, "pairs", None) or is_own(recipe.data) else TRAINING_VERSION,
         "recipe": recipe_fields(recipe),
         # A size that has a default is younger than stored runs, whose keys do not have it.
         "sizes": recipe.sizes(profile).model_dump(mode="json", exclude_defaults=True, exclude=set(CHANGES_NOTHING)),

@@ -241,7 +241,7 @@ def _row(name: str, problem: TrainingProblem, sizes: TrainingSizes, seed: int) -
             {"role": "user", "content": text},
         ],
         "images": [{"bytes": png(image), **pixels} for image in problem.decoded()],
-        "reward_model": {"style": "rule", "ground_truth": problem.answer},
+        "reward_model": {"style": "rule", "ground_truth": problem.graded_as.answer},
         "extra_info": {"problem": problem.problem_id},
     }
 

@@ -22,6 +22,7 @@ from atrl_bench.grading.grade import grade
 from atrl_bench.mini.benchmarks.dataset import png
 from atrl_bench.mini.videos import encode
 from atrl_bench.profiles import load_profile
+from atrl_bench.training.data import load_training_data
 
 SMOKE = load_profile("smoke")
 RED = Image.new("RGB", (40, 30), "red")
@@ -65,10 +66,13 @@ def problems_of(name, image=None):
         ({"answer": 10**20}, r"\boxed{10^{20}}", r"\boxed{10^{19}}"),
     ],
 )
-def test_an_answer_says_how_it_is_graded(row, right, wrong, mine) -> None:
-    [problem], _, _ = problems_of(mine({"question": "What is it?", **row}))
-    assert grade(right, problem.gold).state == "correct"
-    assert grade(wrong, problem.gold).state == "wrong"
+def test_an_answer_says_how_it_is_graded_and_a_training_rewards_the_same(row, right, wrong, mine) -> None:
+    name = mine({"question": "What is it?", **row})
+    [problem], _, _ = problems_of(name)
+    [trained_on] = load_training_data(name, None).problems
+    for gold in (problem.gold, trained_on.graded_as):
+        assert grade(right, gold).state == "correct"
+        assert grade(wrong, gold).state == "wrong"
 
 
 def test_rows_of_one_file_may_write_answers_options_and_pictures_differently(mine) -> None:

@@ -28,13 +28,12 @@ class AccuracyReward:
     def __call__(
         self,
         completions: Sequence[list[dict[str, str]]],
-        answer: Sequence[str],
+        graded_as: Sequence[Gold],
         log_metric: Callable[[str, float], None] | None = None,
         **_: Any,
     ) -> list[float]:
         responses = [completion[0]["content"] for completion in completions]
-        golds = [Gold(text) for text in answer]
-        verdicts = self._pool.grade_many(list(zip(responses, golds, strict=True)))
+        verdicts = self._pool.grade_many(list(zip(responses, graded_as, strict=True)))
         if log_metric is not None:
             states = Counter(verdict.state for verdict in verdicts)
             for state in ("unparseable", "timed out"):

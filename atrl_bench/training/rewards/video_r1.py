@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ class TypedReward:
         self,
         completions: Sequence[list[dict[str, str]]],
         answer: Sequence[str],
+        graded_as: Sequence[Gold],
         problem_type: Sequence[str],
         choices: Sequence[Sequence[str]],
         log_metric: Callable[[str, float], None] | None = None,
@@ -62,7 +64,7 @@ class TypedReward:
             for text, gold, sort in zip(responses, answer, problem_type, strict=True)
         ]
         graded = [index for index, sort in enumerate(problem_type) if sort not in COMPARED]
-        golds = [Gold(answer[index], choices=tuple(choices[index])) for index in graded]
+        golds = [replace(graded_as[i], choices=graded_as[i].choices or tuple(choices[i])) for i in graded]
         verdicts = self._pool.grade_many([(responses[i], gold) for i, gold in zip(graded, golds, strict=True)])
         for index, verdict in zip(graded, verdicts, strict=True):
             rewards[index] = float(verdict.state == "correct")

@@ -3,6 +3,7 @@
 import pytest
 
 from atrl_bench.grading.grade import GradingPool
+from atrl_bench.results.records import Gold
 from atrl_bench.training.rewards.accuracy import AccuracyReward, overlong_cache, overlong_reward
 
 
@@ -10,7 +11,7 @@ def test_accuracy_is_one_for_a_correct_box_and_minus_one_for_everything_else():
     completions = [[{"role": "assistant", "content": text}] for text in ("so \\boxed{7}", "\\boxed{8}", "")]
     logged = {}
     with GradingPool() as pool:
-        rewards = AccuracyReward(pool)(completions, ["7", "7", "7"], log_metric=logged.__setitem__)
+        rewards = AccuracyReward(pool)(completions, [Gold("7")] * 3, log_metric=logged.__setitem__)
     assert rewards == [1.0, -1.0, -1.0]
     assert logged == {"grading/unparseable": pytest.approx(1 / 3), "grading/timed out": 0.0}
 

@@ -9,6 +9,7 @@ from rapidfuzz.distance import LCSseq, Levenshtein
 
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.models.chat_template import begun_thought
+from atrl_bench.results.records import Gold
 from atrl_bench.training.rewards.video_r1 import (
     COMPARED,
     FormatReward,
@@ -125,6 +126,7 @@ def test_each_response_is_rewarded_by_the_sort_of_its_problem():
                 "\\boxed{5}",
             ),
             answer=["B", "B", "B", "3", "10", "3 1 4 7", "the cat ran", "5"],
+            graded_as=[Gold(text) for text in ("B", "B", "B", "3", "10", "3 1 4 7", "the cat ran", "5")],
             problem_type=["multiple choice"] * 3 + ["numerical", "regression", "OCR", "free-form", ""],
             choices=[["11", "12"]] * 3 + [[]] * 5,
             log_metric=logged.__setitem__,
