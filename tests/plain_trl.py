@@ -9,6 +9,7 @@ from datasets import Dataset
 from transformers import AutoModelForImageTextToText
 from trl import GRPOConfig, GRPOTrainer
 
+from atrl_bench.results.records import Gold
 from atrl_bench.training.arguments import at_once, per_update
 from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.order import problem_order, rollout_seed
@@ -96,7 +97,7 @@ def plain_trl(ours, trainer_class=SeededTRL, *, steps=None):
     trainer = trainer_class(
         model=model,
         optimizers=optimizers,
-        reward_funcs=list(ours.rewards.functions),
+        reward_funcs=[_of_texts(reward) for reward in ours.rewards.functions],
         args=GRPOConfig(output_dir=tempfile.mkdtemp(), use_cpu=True, **arguments),
         train_dataset=Dataset.from_list([_plain(ours.data.example(row, 0)) for row in order]),
         processing_class=ours.processor,
@@ -115,7 +116,17 @@ def plain_trl(ours, trainer_class=SeededTRL, *, steps=None):
 
 def _plain(example):
     """Return what a table of TRL's can hold of an example; no reward reads the truth of its tokens."""
-    return {name: value for name, value in example.items() if name != "token_truth"}
+    return {name: value for name, value in example.items() if name not in ("token_truth", "graded_as")}
+
+
+def _of_texts(reward):
+    """Return a reward that is given the answers of a published set as texts."""
+
+    def asked(answer, **columns):
+        return reward(answer=answer, graded_as=[Gold(text) for text in answer], **columns)
+
+    asked.__name__ = reward.__name__
+    return asked
 
 
 def plain_logprobs(trainer, rollout, temperature=None):

@@ -173,7 +173,7 @@ def test_where_some_of_a_group_have_no_reward_the_others_are_compared_and_credit
     # -2/3, 1/3 and 1/3 over their deviation of 0.5774; nothing is learned from the first, which has none.
     assert rollout.advantages.mean(1).tolist() == pytest.approx([-1.1545, 0.5772, 0.5772], abs=1e-3)
 
-    (tmp_path / "some.py").write_text(turns.replace("0.0", "1.0"))  # no say, or right: nothing to compare
+    (tmp_path / "some.py").write_text(turns.replace("0.0", "1"))  # no say, or right: nothing to compare
     constant = open_trainer(recipe, None)
     constant.sample_and_reward([0])
     assert constant.notes["dynamic_sampling/num_unfilled"] == [1.0]
