@@ -66,9 +66,17 @@ def test_the_front_page_says_faster_or_slower_only_where_its_hypothesis_is_shown
 
 
 def test_the_front_page_and_the_page_of_the_worlds_say_what_the_kept_trainings_come_to(experiment):
-    said = experiment.front_page(experiment.read_csv(ROOT / "docs" / "worlds_report" / "experiment.csv"))
+    kept = experiment.read_csv(ROOT / "docs" / "worlds_report" / "experiment.csv")
+    said = experiment.front_page(kept)
     for page in ("README.md", "docs/results/worlds.md"):
         assert said.replace("-", "−") in " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    at_speed, at_the_end = (
+        [one.points.replace("-", "−") for one in experiment.differences(kept, of) if one.rule == "atrl"]
+        for of in ("area", "last")
+    )
+    worlds = (ROOT / "docs" / "results" / "worlds.md").read_text(encoding="utf-8")
+    assert "by {} in reading and {} in reasoning".format(*at_speed) in worlds
+    assert "at the end by {} and {}".format(*at_the_end) in worlds
 
 
 def test_where_credit_matters_is_what_its_table_measured():
