@@ -19,7 +19,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object, as Python shows one that has no words of its own
@@ -54,6 +55,17 @@ def reason_of(error: BaseException) -> str:
         text = f"{error.strerror}: {os.path.basename(os.fsdecode(error.filename))}"
     first = _ADDRESS.sub("", text).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+@contextmanager
+def told(what: str, next_step: str) -> Iterator[None]:
+    """What fails in somebody else's code is an error of ours, which says where; ours pass as they are."""
+    try:
+        yield
+    except AtrlBenchError:
+        raise
+    except Exception as error:
+        raise AtrlBenchError(what, why=reason_of(error), next_step=next_step) from error
 
 
 class UnknownNameError(AtrlBenchError):

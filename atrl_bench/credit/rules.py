@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
@@ -54,7 +54,7 @@ from atrl_bench.credit.rule import (
     reads,
     reads_whole_rows,
 )
-from atrl_bench.errors import AtrlBenchError, PluginError, UnknownNameError, reason_of
+from atrl_bench.errors import PluginError, UnknownNameError, told
 from atrl_bench.plugins import check_names, load_plugin, package_of, plugins
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 _DEFAULT = CreditConfig()
 # Of so many tokens together nearly all time is arithmetic; with more, graphs without `max_neighbours` would add up.
 _TOKENS_AT_ONCE = 4096
+HOW_CALLED = "it is called as rule(attention, config, seed) -> Credit; mend it, then the same command again"
 
 
 def credit_rule(rule: str | CreditRule) -> CreditRule:
@@ -126,7 +127,7 @@ def token_credits(
     credits = [_credit_alike(*each, function, config) for each in zip(attentions, seeds, strict=True)]
     apart = [b for b, credit in enumerate(credits) if credit is None]
     for chunk in _chunks(apart, [attention.num_tokens for attention in attentions]):
-        with _telling(function):
+        with nullcontext() if is_own(function) else told(f"Credit rule {_name(function)} failed.", HOW_CALLED):
             computed = credits_at_once(function, [attentions[b] for b in chunk], config, [seeds[b] for b in chunk])
             for b, credit in zip(chunk, computed, strict=True):
                 if not is_own(function):
@@ -445,21 +446,6 @@ def with_rows_of(rule: CreditRule, config: CreditConfig) -> CreditConfig:
 
 def _name(rule: CreditRule) -> str:
     return str(getattr(rule, "__name__", type(rule).__name__))
-
-
-@contextmanager
-def _telling(rule: CreditRule) -> Iterator[None]:
-    """A mistake in somebody else's rule is told with its name, and with how it is called."""
-    try:
-        yield
-    except Exception as error:
-        if is_own(rule):
-            raise
-        raise AtrlBenchError(
-            f"Credit rule {_name(rule)} failed.",
-            why=reason_of(error),
-            next_step="it is called as rule(attention, config, seed) -> Credit; mend it, then the same command again",
-        ) from error
 
 
 def _check(credit: Credit, num_tokens: int) -> None:

@@ -11,14 +11,14 @@ import importlib
 import importlib.util
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from atrl_bench.digests import file_digest
-from atrl_bench.errors import AtrlBenchError, InvalidFileError, UnknownNameError, reason_of
+from atrl_bench.errors import InvalidFileError, UnknownNameError, reason_of, told
 from atrl_bench.plugins import code_of, files_with, load_plugin, plugins
 
 Kind = Literal["rewards", "losses", "advantages"]
@@ -59,19 +59,10 @@ def make(kind: Kind, name: str, settings: Mapping[str, Any]) -> Any:
         return found(**settings) if isinstance(found, type) else partial(found, **settings) if settings else found
 
 
-@contextmanager
-def telling(kind: Kind, name: str) -> Iterator[None]:
+def telling(kind: Kind, name: str) -> AbstractContextManager[None]:
     """A mistake in the user's code is told with its name, and with how it is called."""
-    try:
-        yield
-    except AtrlBenchError:
-        raise
-    except Exception as error:
-        raise AtrlBenchError(
-            f"{NOUNS[kind].capitalize()} {name} failed.",
-            why=reason_of(error),
-            next_step=f"{FORMS[kind]}; mend it, and give the same command again",
-        ) from error
+    then = f"{FORMS[kind]}; mend it, and give the same command again"
+    return told(f"{NOUNS[kind].capitalize()} {name} failed.", next_step=then)
 
 
 def digest(kind: Kind, own: Iterable[str]) -> str | None:
