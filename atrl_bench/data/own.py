@@ -28,7 +28,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 
 PAIRS = ("chosen", "rejected")  # columns of a file of preference pairs
 OF_CARDS = ("dataset_infos.json", "dataset_dict.json", "dataset_info.json", "state.json")  # no tables
-LETTERS = "ABCDEFGHIJKLMNOP"  # of options: no row may have more
+LETTERS = "ABCDEFGHIJKLMNOP"  # of options: as many as any benchmark here has, and no row may have more
 YES_OR_NO = {True: ("Yes", "True"), False: ("No", "False")}
 # What columns are usually called, best known first.
 USUAL = {
@@ -224,21 +224,18 @@ def question_of(cell: Any) -> str:
 
 
 def answers_of(cell: Any) -> list[str]:
-    """The answers of which any is right: those of a list, both words of yes and no, else one, which may be empty."""
+    """The texts of which any is right: those of a list, both words of yes and no, else one, which may be empty."""
     if isinstance(cell, bool):
         return list(YES_OR_NO[cell])
-    several = isinstance(cell, list) and cell and not isinstance(cell[0], Mapping)
-    return [gold_answer(answer_of(one)) for one in (cell if several else [cell])]
+    if isinstance(cell, list) and cell and not isinstance(cell[0], Mapping):
+        return [answers_of(one)[0] for one in cell]
+    return [_answer_of(cell)]
 
 
-def answer_of(cell: Any) -> str:
-    """The text of an answer, of verl's `reward_model`, or of the last turn of a conversation; the first of several."""
-    if isinstance(cell, bool):
-        return YES_OR_NO[cell][0]
+def _answer_of(cell: Any) -> str:
+    """The text of an answer, of verl's `reward_model`, or of the last turn of a conversation."""
     if isinstance(cell, Mapping):
         return str(cell.get("ground_truth") or "")
-    if isinstance(cell, list) and cell and not isinstance(cell[0], Mapping):
-        return answer_of(cell[0])
     turns = turns_of(cell)
     if turns is not None:
         return turns[-1][1] if turns and turns[-1][0] == "assistant" else ""

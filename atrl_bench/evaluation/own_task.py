@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.data.dataset import root_of
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.marks import content_with_media, without_opening_marks
-from atrl_bench.data.own import answers_of, image_of, options_of, question_of, system_of
+from atrl_bench.data.own import answers_of, gold_answer, image_of, options_of, question_of, system_of
 from atrl_bench.data.pictures import open_picture, picture_size
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
 from atrl_bench.evaluation.hooks import OF_A_VIDEO, Row, hooks, prepare
@@ -47,11 +47,14 @@ def functions_of(described: TrainingSet) -> dict[str, Any]:
         return with_choices(text, options) if options else text
 
     def gold(row: Row) -> Gold:
-        return own_gold(answers_of(row[described.answer]), options_of(row, described.options))
+        answers = list(map(gold_answer, answers_of(row[described.answer])))
+        return own_gold(answers, options_of(row, described.options))
+
+    def cells(row: Row) -> list[Any]:
+        return [cell for column in described.images for cell in as_list(row[column])]
 
     def pictures(row: Row) -> list[Image]:
-        cells = (cell for column in described.images for cell in as_list(row[column]))
-        return [open_picture(image_of(cell, root)) for cell in cells]
+        return [open_picture(image_of(cell, root)) for cell in cells(row)]
 
     def shown(row: Row) -> list[Image | str]:
         return [*pictures(row), *(str(own_file(root, name)) for name in file_names(row.get(described.videos)))]
@@ -59,7 +62,7 @@ def functions_of(described: TrainingSet) -> dict[str, Any]:
     def sizes(row: Row) -> list[tuple[int, int]]:
         """Also of pictures that are files; one that is none has no size, and is left out where it is shown."""
         found = [OF_A_VIDEO for _ in file_names(row.get(described.videos))]
-        for cell in (cell for column in described.images for cell in as_list(row[column])):
+        for cell in cells(row):
             with suppress(Exception):
                 height, width = picture_size(image_of(cell, root))
                 found.append((width, height))

@@ -18,6 +18,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from atrl_bench.data.own import LETTERS
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.settings import text_of
 
@@ -41,8 +42,6 @@ NAMED = {
 
 # MathVerse's Vision Only rows carry no question at all: the text is inside the picture.
 QUESTION_IN_IMAGE = "According to the question shown in the image, what is the answer?"
-
-LETTERS = "ABCDEFGHIJKLMNOP"  # as many options as any benchmark here has
 
 
 def choose_template(run_seed: int, problem_id: str) -> int:

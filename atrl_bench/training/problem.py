@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.marks import content_with_media, without_opening_marks
-from atrl_bench.data.own import answer_of, answers_of, gold_answer, image_of, options_of, question_of, system_of
+from atrl_bench.data.own import answers_of, gold_answer, image_of, options_of, question_of, system_of
 from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
 from atrl_bench.grading.gold import own_gold
@@ -81,7 +81,7 @@ def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: 
     question = without_opening_marks(question_of(asked))
     choices = options_of(row, described.options)
     images, videos = _media(described, row, root)
-    solution, marks = answer_of(row[described.answer]), read_marks(row.get("section_marks"))
+    [solution, *others], marks = answers_of(row[described.answer]), read_marks(row.get("section_marks"))
     answer = gold_answer(final_answer(solution, marks))
     return TrainingProblem(
         problem_id=str(row.get(str(described.problem_id), index)),
@@ -99,15 +99,14 @@ def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: 
         columns=_columns(described, row) if described.takes_text else {},
         chosen=str(row[described.answer]) if described.rejected else None,
         rejected=str(row[described.rejected]) if described.rejected else None,
-        own_gold=_own_gold(row[described.answer], answer, choices) if described.takes_text else None,
+        own_gold=_own_gold([answer, *map(gold_answer, others)], choices) if described.takes_text else None,
     )
 
 
-def _own_gold(cell: Any, answer: str, choices: tuple[str, ...]) -> Gold | None:
+def _own_gold(answers: Sequence[str], choices: tuple[str, ...]) -> Gold | None:
     """None where the row's answer is none of its options, as a text to imitate may be."""
-    several = answers_of(cell)
     with suppress(ValueError):
-        return own_gold(several if len(several) > 1 else [answer], choices)
+        return own_gold(answers, choices)
     return None
 
 
