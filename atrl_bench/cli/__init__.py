@@ -5,7 +5,6 @@ Heavy imports wait until a verb runs, so that `--help` answers at once.
 
 from __future__ import annotations
 
-import errno
 import shlex
 import sys
 from typing import Annotated, NoReturn
@@ -15,6 +14,7 @@ import typer
 from atrl_bench.cli import evaluation, machine, reports, tables, training
 from atrl_bench.engines.stop import EXIT_CODE, Stopped, end_when_asked
 from atrl_bench.errors import AtrlBenchError, MissingDataError, StoreError
+from atrl_bench.results.files import room_for
 from atrl_bench.version import __version__
 
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -60,8 +60,6 @@ VERBS = {
 for _name, _verb in VERBS.items():
     app.command(_name, context_settings=HELP)(_verb)
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # such a write fails without the name of its file
-
 
 @app.callback(invoke_without_command=True)
 def _root(version: Annotated[bool, typer.Option("--version", help="print the version and stop")] = False) -> None:
@@ -84,7 +82,7 @@ def main() -> NoReturn:
         _explain(_not_installed(error.name))
         code = MissingDataError.exit_code
     except OSError as error:
-        if error.filename is None and error.errno not in FULL:  # nothing that another folder mends
+        if error.filename is None and not room_for(error):  # nothing that another folder mends
             raise
         _explain(_unusable(error))
         code = StoreError.exit_code
@@ -120,10 +118,9 @@ def _not_installed(module: str) -> MissingDataError:
 
 
 def _unusable(error: OSError) -> StoreError:
-    if error.errno in FULL:
+    if then := room_for(error):  # such a write fails without the name of its file
         what = f"Cannot write {error.filename}." if error.filename else "Cannot write all of it."
         why = f"{error.strerror}. What was written before is intact."
-        mend = "allow larger files (ulimit -f)" if error.errno == errno.EFBIG else "free space"
-        return StoreError(what, why=why, next_step=f"{mend}, then the same command again: it resumes")
+        return StoreError(what, why=why, next_step=then)
     then = "check that path, or use a folder you can write to with --out"
     return StoreError(f"Cannot read or write {error.filename}.", why=f"{error.strerror}.", next_step=then)

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from atrl_bench.errors import StoreError
 
+ROOM = {errno.ENOSPC: "free space", errno.EDQUOT: "free space", errno.EFBIG: "allow larger files (ulimit -f)"}
 LEFT_SECONDS = 24 * 3600.0  # after which nobody is writing it any more
 
 
@@ -68,7 +69,11 @@ def writing(what: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        then = "use a folder you can write to with --out"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # in another folder all would be done again
-            then = "free space, then the same command again: it resumes"
+        then = room_for(error) or "use a folder you can write to with --out"
         raise StoreError(f"Cannot write {what}.", why=f"{error}.", next_step=then) from error
+
+
+def room_for(error: OSError) -> str | None:
+    """The next step where a disk or what a user may write is full; in another folder all would be done again."""
+    mend = ROOM.get(error.errno or 0)
+    return mend and f"{mend}, then the same command again: it resumes"
