@@ -287,14 +287,19 @@ def find_task(name: str) -> Task:
 
 
 def scored(task: str, answers: ScoreArray, metric: str) -> ScoredSamples:
-    """The answers to a task under a metric; `headline@N` is the number that the benchmark is quoted by."""
+    """The answers to a task under a metric."""
     from atrl_bench.results.statistics.metrics import ScoredSamples  # numpy, which listing tasks does without
 
+    return ScoredSamples(answers, *statistic_of(task, metric))
+
+
+def statistic_of(task: str, metric: str) -> tuple[str, Mapping[str, Any]]:
+    """What a metric asks of a task, and what that defines; `headline@N` is what the benchmark is quoted by."""
     name, _, num_repeats = metric.partition("@")
     if name in ("acc", "mean"):
-        return ScoredSamples(answers, f"mean@{num_repeats}")
+        return f"mean@{num_repeats}", {}
     code = find_task(task).code
-    return ScoredSamples(answers, f"{code.headline if name == 'headline' else name}@{num_repeats}", code.statistics)
+    return f"{code.headline if name == 'headline' else name}@{num_repeats}", code.statistics
 
 
 def _task(path: Path, config: dict[str, Any]) -> Task:

@@ -17,7 +17,7 @@ from atrl_bench.engines.devices import Cluster, Machine, memory_gb
 from atrl_bench.engines.local import DeadWorkerError, Demand, default_workers, side_by_side
 from atrl_bench.engines.ray_cluster import CPUS_PER_GPU, ClusterJob, RayCluster, Resources
 from atrl_bench.errors import reason_of
-from atrl_bench.evaluation.tasks import expand
+from atrl_bench.evaluation.tasks import expand, statistic_of
 from atrl_bench.experiments.ablation import save_points
 from atrl_bench.experiments.cost import ASSUMED, RUNTIME_GB, MachineRates, training_needs
 from atrl_bench.experiments.definition import ColumnDefinition
@@ -68,8 +68,7 @@ def _require_metrics(columns: Sequence[ColumnDefinition]) -> None:
     """Raise for a metric that its task does not define: it would be noticed when all is answered."""
     for column in columns:
         for task in expand([column.task]):
-            if not column.metric.startswith("headline@"):
-                parse_metric(column.metric, task.code.statistics)
+            parse_metric(*statistic_of(task.name, column.metric))
 
 
 def _run_jobs(
