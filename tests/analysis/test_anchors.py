@@ -1,6 +1,5 @@
 """The study of anchors: chance and perfection by hand, single layers out of means, and the mini model's own result."""
 
-import pytest
 import torch
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, known_problems, layer_alone, mean_auc, study
@@ -9,11 +8,6 @@ from atrl_bench.models import local
 from atrl_bench.profiles import load_profile
 
 ANCHORS = [torch.tensor([True, False, False])]
-
-
-@pytest.mark.parametrize(("score", "auc"), [([3.0, 1.0, 2.0], 1.0), ([2.0, 1.0, 3.0], 0.5), ([0.0, 1.0, 2.0], 0.0)])
-def test_a_score_is_the_share_of_pairs_in_the_right_order(score, auc):
-    assert mean_auc(ANCHORS, [torch.tensor(score)])[0] == auc
 
 
 def test_several_draws_of_random_numbers_are_one_value_a_problem():

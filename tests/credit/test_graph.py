@@ -94,23 +94,6 @@ def test_footprint_columns_by_name():
     assert footprint_columns(attention, CreditConfig()).int().tolist() == [0, 1, 1, 0, 0]
 
 
-def test_a_sink_makes_the_graph_complete_and_its_cut_a_random_one():
-    attention, bias_S = topics(200, 300, sink=0.6), torch.ones(300)
-    literal, default = CreditConfig.preset("literal"), CreditConfig()
-    with_sink, without_sink = (ScaledRows.of(attention, bias_S, config) for config in (literal, default))
-    assert with_sink.edge_density(literal) == 1.0
-    assert without_sink.edge_density(default) < 0.2
-    complete, sparse = cosine_graph([with_sink], literal), cosine_graph([without_sink], default)
-    random = random_cut(partition(complete, literal, [0]))
-    assert complete.cuts(partition(complete, literal, [0]))[0] == pytest.approx(random, abs=0.01)
-    assert sparse.cuts(partition(sparse, default, [0]))[0] < 0.5 * random
-
-
-def test_edge_density_counts_pairs_by_hand():
-    # Of the three pairs only the first two tokens are alike.
-    assert scaled([[1, 0], [1, 0], [0, 1]]).edge_density(FLAT) == pytest.approx(1 / 3)
-
-
 def test_cut_and_random_cut_by_hand():
     # A path 0-1-2-3 with weights 1, 2, 1, cut in the middle: 2 of 4. Random halves: 1 - 2 (2 * 1) / (4 * 3) = 2/3.
     graph = TokenGraph(

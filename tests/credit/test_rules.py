@@ -207,11 +207,6 @@ def test_reordering_tokens_reorders_their_credit(rule):
     torch.testing.assert_close(reordered, credit[order])
 
 
-def test_anchors_get_more_than_others_where_tokens_are_grouped_by_what_they_look_at():
-    credit = token_credit(by_hand(), "atrl", FLAT).credit_T
-    assert credit[:2].min() > 1 > credit[2:].max()
-
-
 # Ablations are the full rule with a field changed.
 
 
@@ -336,6 +331,7 @@ def test_a_sink_shows_in_the_diagnostics_of_the_literal_preset():
     assert literal["cut"] == pytest.approx(literal["random_cut"], abs=0.03)
     assert literal["dropped_columns"] == 0
     assert default["edge_density"] < 0.3
+    assert default["cut"] < 0.5 * default["random_cut"]
     assert default["dropped_columns"] == 1
 
 

