@@ -9,7 +9,7 @@ are still missing then are filled with dropped ones, whose advantage is zero, so
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -28,30 +28,25 @@ class Refilled(Generic[Group]):
     num_unfilled: int
 
 
-def is_mixed(rewards_G: Sequence[float]) -> bool:
-    """Whether some response of the group is right and some is wrong; NaN, which no reward graded, is neither."""
-    return len({reward for reward in rewards_G if not math.isnan(reward)}) > 1
-
-
 def refill(
     groups: list[Group],
-    accuracy: Callable[[Group], Sequence[float]],
+    is_mixed: Callable[[Group], bool],
     draw: Callable[[int, int], list[Group]],
     settings: DynamicSampling,
 ) -> Refilled[Group]:
-    """As many groups as came in, mixed ones only as far as `draw` yields them.
+    """As many groups as came in, mixed ones only as far as `draw` yields them: some responses right and some wrong.
 
     `draw(n, number)` generates groups for n further problems, for the `number`-th time.
     """
     wanted = len(groups)
-    mixed = [group for group in groups if is_mixed(accuracy(group))]
-    constant = [group for group in groups if not is_mixed(accuracy(group))]
+    mixed = [group for group in groups if is_mixed(group)]
+    constant = [group for group in groups if not is_mixed(group)]
     extra = 0
     while extra < settings.max_extra_generations and (missing := max(0, wanted - len(mixed))):
         extra += 1
         drawn = draw(math.ceil(missing * settings.oversampling), extra)
-        mixed += [group for group in drawn if is_mixed(accuracy(group))]
-        constant += [group for group in drawn if not is_mixed(accuracy(group))]
+        mixed += [group for group in drawn if is_mixed(group)]
+        constant += [group for group in drawn if not is_mixed(group)]
     num_unfilled = max(0, wanted - len(mixed))
     return Refilled(
         groups=(mixed + constant[:num_unfilled])[:wanted],

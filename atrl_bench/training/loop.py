@@ -10,7 +10,7 @@ one or more updates; the loss of a micro-batch is `loss`, by the formulas of los
    where nothing but the advantage is learned from no pass is over them.
 3. Everything random in a rollout is seeded by (run seed, rollout), so a resumed run repeats the interrupted one.
 4. On several processes each problem is answered by one of them, then all have all answers, and every update sees those
-   that it would see on one process (dealing.py).
+   that it would see on one process (order.py).
 5. Where nothing else needs a pass over the responses, the local sampler's log-probabilities stand for those of the old
    policy (sampler_check.py). vLLM's are compared with the trainer's, and corrected.
 
@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,10 +35,9 @@ from torch import Tensor
 from atrl_bench.credit.trl import credited
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING
 from atrl_bench.models.local import end_tokens
-from atrl_bench.training.advantages import group_relative
+from atrl_bench.training.advantages import are_mixed, group_relative
 from atrl_bench.training.advantages.gae import estimator_of
-from atrl_bench.training.dealing import Share, dealt
-from atrl_bench.training.dynamic_sampling import is_mixed, refill
+from atrl_bench.training.dynamic_sampling import refill
 from atrl_bench.training.group_sampling import Responses, completions_of, sample_groups
 from atrl_bench.training.looking import note_looking
 from atrl_bench.training.loss_terms import LossTerms
@@ -53,16 +52,14 @@ from atrl_bench.training.losses import (
     token_mean,
 )
 from atrl_bench.training.multimodal import PromptBatch, messages_of, read_prompts
-from atrl_bench.training.order import further_problems, rollout_seed
+from atrl_bench.training.order import Share, dealt, further_problems, rollout_seed
 from atrl_bench.training.policy import reference_of
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards.combined import Rewards
-from atrl_bench.training.rollout import Group, Rollout, SampledResponse, ScoredTokens, per_token
-from atrl_bench.training.rollout_metrics import length_metrics, reward_metrics
+from atrl_bench.training.rollout import Group, Rollout, SampledResponse, ScoredTokens, length_metrics, per_token
 from atrl_bench.training.sampler_check import CHECK_EVERY, agree, correct_sampler
 from atrl_bench.training.sharding import whole
 from atrl_bench.training.trainer import Trainer, TrainerInputs
-from atrl_bench.training.weights import TokenWeighting
 from atrl_bench.training.weights.credit import comes_of_sampling, credit_of_sampling, credit_sampled, credit_weights
 from atrl_bench.training.weights.dependency import DependencyWeights
 
@@ -85,9 +82,7 @@ class Loop(Trainer):
         self.estimator = estimator_of(recipe, self.model, self.run_seed, self.device)
         if recipe.credit.rule != "uniform":
             self.credit = credit_weights(recipe.credit, self.model, self.processor, self.run_seed)
-        self.weightings: list[TokenWeighting] = []
-        if recipe.vppo is not None:
-            self.weightings.append(DependencyWeights(recipe.vppo))
+        self.weighting = None if recipe.vppo is None else DependencyWeights(recipe.vppo)
         self.terms = LossTerms(recipe.losses)
 
         self.pad_id = self.processor.tokenizer.pad_token_id
@@ -114,7 +109,7 @@ class Loop(Trainer):
         """Whether a response without an advantage is of no use: no other term of the loss, no statistic has it."""
         recipe = self.recipe
         others = recipe.kl_coef, recipe.entropy_coef, recipe.entropy_fraction, recipe.critic, recipe.losses
-        return not any((*others, recipe.advantages, self.weightings))
+        return not any((*others, recipe.advantages, self.weighting))
 
     # One rollout ------------------------------------------------------------------------------------------------------
 
@@ -142,11 +137,9 @@ class Loop(Trainer):
         groups = self.sample_and_reward(rows)
         if self.vllm is not None:
             self.vllm.sleep()
-        reward_PG = torch.stack([self.rewards.total(group) for group in groups])
-        rewards_RF = torch.cat([group.rewards_GF for group in groups])
-        self.note_all(reward_metrics(rewards_RF, self.rewards.names, reward_PG))
+        self.note_all(self.rewards.metrics(groups))
 
-        advantage_R = group_relative(reward_PG).flatten()
+        advantage_R = group_relative(torch.stack([self.rewards.total(group) for group in groups])).flatten()
         owners_R = [group.process for group in groups for _ in range(self.group_size)]
         learns_R = [advantage != 0 or not self.learns_by_advantage_alone for advantage in advantage_R.tolist()]
         shares = dealt(owners_R, learns_R, self.processes.count, self.updates_per_rollout, seed)[self.processes.index]
@@ -165,10 +158,8 @@ class Loop(Trainer):
         if credit is not None:
             rollout.advantages = credited(rollout.advantages, self.waited_for(credit))
         rollout.credit_follows = self.credit is not None and credit is None
-        if self.weightings:
-            rollout.weights_BT = reduce(
-                torch.mul, [of_tokens(rollout, responses, self) for of_tokens in self.weightings]
-            )
+        if self.weighting is not None:
+            rollout.weights_BT = self.weighting(rollout, responses, self)
         rollout.extra = self.terms.prepare(rollout, responses, self)
         if self.sizes.measures_looking:
             note_looking(rollout, responses, self)
@@ -191,7 +182,7 @@ class Loop(Trainer):
         unused = further_problems(len(self.data.problems), rows, self.run_seed, number)
         refilled = refill(
             groups,
-            lambda group: group.accuracies.tolist(),
+            lambda group: bool(are_mixed(group.accuracies[None])),
             lambda count, turn: self.generate(list(islice(unused, count)), f"{number}:{turn}"),
             settings,
         )
@@ -305,7 +296,7 @@ class Loop(Trainer):
     def _need_credit(self, groups: Sequence[Group]) -> list[bool]:
         """Whose responses have an advantage that a credit could change."""
         every = self.estimator.every_group
-        return [every or is_mixed(self.rewards.total(group).tolist()) for group in groups]
+        return [every or bool(are_mixed(self.rewards.total(group)[None])) for group in groups]
 
     def _score_old_policy(self, rollout: Rollout, responses: Sequence[SampledResponse]) -> Callable[[], Tensor] | None:
         """Write down what the policy says of the responses, where anybody asks; what waits for their credit."""

@@ -1,16 +1,17 @@
 """Passes of a model over the responses of a rollout: what they say of each token, and its attention rows on the way.
 
 A prompt that several responses share goes through once (shared_prompts.py); where that cannot be, responses of similar
-length go through together and are cut to their longest (length_batching.py). The result is that of a padded batch, row
-by row, up to rounding.
+length go through together and are cut to their longest: on the mini profile a third of all positions were padding. The
+result is that of a padded batch, row by row, up to rounding.
 
-Shapes: B responses, T response tokens; b and t of one call of the model.
+Shapes: B responses, T response tokens, S positions; b and t of one call of the model.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,6 @@ from torch import Tensor
 
 from atrl_bench.credit.trl import CreditedModel, CreditWeights
 from atrl_bench.engines.processes import launched
-from atrl_bench.training.length_batching import joined, parts_of
 from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.rollout import Rollout, ScoredTokens
 from atrl_bench.training.sharding import put_away
@@ -127,3 +127,55 @@ class Passes:
         """How often these passes read a prompt that several responses share."""
         reason = why_not(unwrapped(model))
         return "once in a micro-batch" if reason is None else f"with each response: {reason}"
+
+
+# Padding that no row of a pass needs is not computed ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a batch, cut to their longest prompt and response."""
+
+    rows: Tensor
+    batch: dict[str, Tensor]
+    num_tokens: int
+
+
+def parts_of(
+    batch: Mapping[str, Tensor], num_tokens: int, size: int, *, trim: bool, by_prompt: bool = False
+) -> list[Part]:
+    """The batch in parts of `size` rows: by length and cut if `trim`, else as they come.
+
+    By the length of the prompt if `by_prompt`: responses to the same prompt that come together stay together.
+
+    `batch` has a value per position, of which the last `num_tokens` are the responses.
+    """
+    mask_BS = batch["attention_mask"]
+    num_rows, length = mask_BS.shape
+    # The row of every real batch is whole on both sides of the seam, so its valid positions are one stretch.
+    sorted_by_BS = mask_BS[:, : length - num_tokens] if by_prompt else mask_BS
+    order_B = sorted_by_BS.sum(1).argsort(stable=True) if trim else torch.arange(num_rows)
+    parts = []
+    for rows in order_B.cpu().split(size):
+        fields = {name: value[rows.to(value.device)] for name, value in batch.items()}
+        valid_S = fields["attention_mask"].any(0)
+        if trim:
+            start, stop = int(valid_S.int().argmax()), length - int(valid_S.flip(0).int().argmax())
+        else:
+            start, stop = 0, length
+        # One response token at least: a part of empty responses still has the shape of one.
+        stop = max(stop, length - num_tokens + 1)
+        cut = {name: value[:, start:stop] for name, value in fields.items()}
+        parts.append(Part(rows, cut, num_tokens - (length - stop)))
+    return parts
+
+
+def joined(values_Bt: Sequence[Tensor], parts: Sequence[Part], num_tokens: int, *, fill: float = 0.0) -> Tensor:
+    """The parts' values per response token in the order and shape of the whole batch."""
+    pad = torch.nn.functional.pad
+    padded = [pad(value, (0, num_tokens - value.shape[1]), value=fill) for value in values_Bt]
+    whole_BT = torch.cat(padded)
+    rows = torch.cat([part.rows for part in parts])
+    if torch.equal(rows, torch.arange(len(rows))):
+        return whole_BT
+    return whole_BT[rows.argsort().to(whole_BT.device)]

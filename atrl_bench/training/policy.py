@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +12,11 @@ import torch
 from accelerate.utils import set_seed
 from trl.trainer.utils import add_fused_lm_head
 
+from atrl_bench.errors import InvalidFileError
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.profiles import Profile
-from atrl_bench.training.parts import freeze, pattern
-from atrl_bench.training.recipe import Recipe, RolloutRecipe
+from atrl_bench.training.recipe import Part, Recipe, RolloutRecipe
 from atrl_bench.training.sharding import load_model
 
 if TYPE_CHECKING:
@@ -73,3 +75,40 @@ def _with_head(model: Any, recipe: Recipe, profile: Profile, outputs: tuple[str,
     temperature = sizes.temperature if isinstance(recipe, RolloutRecipe) else 1.0
     add_fused_lm_head(model, temperature=temperature, cast_lm_head_to_fp32=True, outputs=outputs)
     return model
+
+
+# The parts of a vision-language model, by the names of its modules in transformers -----------------------------------
+
+_TOWERS = "visual|vision_tower|vision_model|vision_encoder|image_tower"
+_PROJECTORS = "merger|deepstack_merger_list|multi_modal_projector|connector"
+
+
+def _below(names: str) -> str:
+    return rf"(?:.*\.)?(?:{names})(?:\..*)?"
+
+
+# The projector of some families is inside of the module of the tower.
+PATTERNS: Mapping[Part, str] = {
+    "tower": rf"(?!{_below(_PROJECTORS)}$){_below(_TOWERS)}",
+    "projector": _below(_PROJECTORS),
+    "language": rf"(?!{_below(f'{_TOWERS}|{_PROJECTORS}')}$).*",
+}
+
+
+def pattern(parts: Iterable[Part]) -> str | None:
+    """What the names of all modules and parameters in these parts match, and no others."""
+    return "|".join(f"(?:{PATTERNS[part]})" for part in parts) or None
+
+
+def freeze(model: Any, parts: Iterable[Part]) -> None:
+    names = dict(model.named_parameters())
+    for part in parts:
+        frozen = [parameter for name, parameter in names.items() if re.fullmatch(PATTERNS[part], name)]
+        if not frozen:
+            raise InvalidFileError(
+                f"A {type(model).__name__} has no part that is known as its {part}.",
+                why=f"Its parameters are called like {next(iter(names))}.",
+                next_step="leave freeze out",
+            )
+        for parameter in frozen:
+            parameter.requires_grad_(False)

@@ -22,10 +22,10 @@ from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, list_profil
 from atrl_bench.resources import folder
 from atrl_bench.settings import MAX_BASES, Settings, line_of, read_mapping, text_of
 from atrl_bench.training import own_code
-from atrl_bench.training.parts import Part
 from atrl_bench.training.rewards import registry
 from atrl_bench.training.rewards.registry import answer_reward
 
+Part = Literal["tower", "projector", "language"]  # of a vision-language model
 Setting = float | int | str | bool | None
 OwnCode = dict[str, dict[str, Setting]]  # names, each with the settings it is made with
 Size = float | int | str | list[int] | None

@@ -70,6 +70,18 @@ def given_group(
     return Group(row, "", prompt.token_ids_P[0], fields, response_ids, None, no_rewards, example, prompt.visuals_P[0])
 
 
+def length_metrics(groups: Sequence[Group], eos_ids: Sequence[int]) -> dict[str, float]:
+    """Of all responses, and of those that ended before the limit; zero if none did."""
+    responses = [ids for group in groups for ids in group.response_ids]
+    length_R = torch.tensor([len(ids) for ids in responses], dtype=torch.float32)
+    ended_R = torch.tensor([ids[-1] in eos_ids for ids in responses])
+    found = {"completions/clipped_ratio": (~ended_R).float().mean().item()}
+    for name, lengths in (("", length_R), ("terminated_", length_R[ended_R] if ended_R.any() else torch.zeros(1))):
+        for kind, value in (("mean", lengths.mean()), ("min", lengths.min()), ("max", lengths.max())):
+            found[f"completions/{kind}_{name}length"] = value.item()
+    return found
+
+
 class SampledResponse(NamedTuple):
     """One of a rollout's responses, which this process trains on."""
 

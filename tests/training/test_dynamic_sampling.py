@@ -2,18 +2,24 @@
 
 import math
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.training.dynamic_sampling import is_mixed, refill
+from atrl_bench.training.advantages import are_mixed
+from atrl_bench.training.dynamic_sampling import refill
 from atrl_bench.training.recipe import DynamicSampling
 
 RIGHT, WRONG, MIXED = [1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]
 SETTINGS = DynamicSampling(max_extra_generations=2, oversampling=2)
 
 
+def is_mixed(group):
+    return bool(are_mixed(torch.tensor([group])))
+
+
 def test_a_batch_of_mixed_groups_is_left_alone():
-    result = refill([MIXED, MIXED], list, lambda *_: 1 / 0, SETTINGS)
+    result = refill([MIXED, MIXED], is_mixed, lambda *_: 1 / 0, SETTINGS)
     assert (result.groups, result.num_generations, result.num_dropped) == ([MIXED, MIXED], 1, 0)
 
 
@@ -25,21 +31,21 @@ def test_a_constant_group_is_replaced_and_the_order_of_the_kept_ones_stays():
         asked.append((count, number))
         return [WRONG, third]
 
-    result = refill([first, RIGHT, second], list, draw, SETTINGS)
+    result = refill([first, RIGHT, second], is_mixed, draw, SETTINGS)
     assert result.groups == [first, second, third]
     assert asked == [(2, 1)], "one group is missing, two problems are drawn for it"
     assert (result.num_generations, result.num_dropped, result.num_unfilled) == (2, 2, 0)
 
 
 def test_after_the_last_generation_the_batch_is_filled_with_groups_without_advantage():
-    result = refill([MIXED, RIGHT, WRONG], list, lambda count, _: [RIGHT] * count, SETTINGS)
+    result = refill([MIXED, RIGHT, WRONG], is_mixed, lambda count, _: [RIGHT] * count, SETTINGS)
     assert result.groups == [MIXED, RIGHT, WRONG]
     assert (result.num_generations, result.num_unfilled) == (3, 2)
 
 
 def test_what_was_not_graded_makes_no_group_mixed():
     unknown, wanted = [math.nan, 1.0, 1.0], [math.nan, -1.0, 1.0]
-    result = refill([unknown, [math.nan] * 3], list, lambda count, _: [wanted] * count, SETTINGS)
+    result = refill([unknown, [math.nan] * 3], is_mixed, lambda count, _: [wanted] * count, SETTINGS)
     assert (result.groups, result.num_dropped) == ([wanted, wanted], 2)
 
 
@@ -49,7 +55,7 @@ def test_what_was_not_graded_makes_no_group_mixed():
 )
 def test_the_batch_keeps_its_size_and_mixed_groups_come_first(groups, extra):
     stream = iter(extra)
-    result = refill(groups, list, lambda count, _: [next(stream) for _ in range(count)], SETTINGS)
+    result = refill(groups, is_mixed, lambda count, _: [next(stream) for _ in range(count)], SETTINGS)
     assert len(result.groups) == len(groups)
     flags = [is_mixed(group) for group in result.groups]
     assert flags == sorted(flags, reverse=True)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.training.length_batching import joined, parts_of
+from atrl_bench.training.passes import joined, parts_of
 
 
 def batch_of(prompt_lengths, response_lengths, num_prompt, num_response):

@@ -24,8 +24,8 @@ from trainer_parts import (
 from atrl_bench.credit.workers import CreditWorkers
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.training.advantages import group_relative
-from atrl_bench.training.length_batching import Part, parts_of
 from atrl_bench.training.loop import Loop
+from atrl_bench.training.passes import Part, parts_of
 from atrl_bench.training.recipe import CreditChoice
 from atrl_bench.training.rollout import Group
 from atrl_bench.training.weights.credit import credit_weights

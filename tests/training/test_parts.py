@@ -9,7 +9,7 @@ from vlm_checkpoints import CHECKPOINTS
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import load_profile
-from atrl_bench.training.parts import PATTERNS, freeze
+from atrl_bench.training.policy import PATTERNS, freeze
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run_spec import run_spec
 
