@@ -374,12 +374,12 @@ def test_a_full_disk_is_reported_and_what_was_stored_stays_readable(store, key):
 
 def test_a_lock_that_is_never_released_is_a_clear_error(path, store, monkeypatch):
     monkeypatch.setattr(connection, "BUSY_SECONDS", 0.05)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+    with Store.open(path) as waiting, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match=r"held its lock(.|\n)*atrl-bench status"):
-            store.add_cell({"task": "waits"})
+            waiting.add_cell({"task": "waits"})
         other.execute("ROLLBACK")
-    store.add_cell({"task": "goes on"})
+        waiting.add_cell({"task": "goes on"})
 
 
 def test_a_network_file_system_gets_the_rollback_journal(path, monkeypatch):
