@@ -46,12 +46,6 @@ def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Pa
     `parquet` and `jsonl`: `samples.<format>`. `scores`: `scores.csv`, `.parquet` and `.json`. `inspect`: a folder of
     that name. `card`: `cards/<checkpoint>/README.md`.
     """
-    if not run_dir.store_path.is_file():
-        raise MissingDataError(
-            f"There is no result store in {run_dir.root}.",
-            why="Only a run folder can be exported.",
-            next_step=f"atrl-bench run-table main_7b {run_dir.options}",
-        )
     target = out or run_dir.root / "exports"
     if form == "scores":
         return _write_scores(run_dir, target)
