@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atrl_bench.errors import MissingDataError
+from atrl_bench.experiments.definition import load_table
 from atrl_bench.models.local import find_model
 from atrl_bench.models.shape import num_parameters
+from atrl_bench.papers.scores import load_printed
 from atrl_bench.report.drawing import FigureContent, mark_published, new_figure, shortened, style_of
-from atrl_bench.report.figures.sources import Evaluated, Source, evaluated, published, published_score
+from atrl_bench.report.figures.sources import Evaluated, Source, evaluated, published
 from atrl_bench.results.statistics.metrics import ScoredSamples, score
 from atrl_bench.results.store import Cell, Store
 
@@ -46,10 +48,10 @@ def make(source: Source) -> FigureContent:
 
 def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
     return [
-        Point(row["method"], task, 1e9 * float(row["billion_parameters"]), percent)
+        Point(row["method"], task, 1e9 * float(row["billion_parameters"]), float(percent))
         for row in rows
         for task in TASKS
-        if (percent := published_score(row["table"], row["row"], task)) is not None
+        if (percent := load_printed(load_table(row["table"])).scores.get((row["row"], task))) is not None
     ]
 
 

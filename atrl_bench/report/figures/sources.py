@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.answer_credit import TokenCredit, credit_of_cell
-from atrl_bench.experiments.definition import MAIN_TABLE
+from atrl_bench.experiments.definition import MAIN_TABLE, OWN
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import short_label
 from atrl_bench.experiments.run_dir import RunDir
@@ -159,15 +159,6 @@ def words(credits: Sequence[TokenCredit], min_count: int = 1) -> list[Word]:
 
 def published(name: str) -> list[dict[str, str]]:
     """The rows of `reports/at_rl/figures/<name>.csv`: what the paper prints, and nothing that it only draws."""
-    return _rows_of_paper(f"figures/{name}")
-
-
-def published_score(table: str, row: str, column: str) -> float | None:
-    [score] = [line[column] for line in _rows_of_paper(f"scores/{table}") if line["row"] == row]
-    return None if score == "--" else float(score)
-
-
-def _rows_of_paper(name: str) -> list[dict[str, str]]:
-    path = folder("reports") / "at_rl" / f"{name}.csv"
+    path = folder("reports") / OWN / "figures" / f"{name}.csv"
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))

@@ -12,7 +12,7 @@ from atrl_bench.analysis.anchors import CREDIT, LAST, SINGLE, AnchorScore
 from atrl_bench.experiments.answer_credit import TokenCredit
 from atrl_bench.report.drawing import DARK, figure_csv, token_text
 from atrl_bench.report.figures import anchors, clusters, connectivity, errors, scale, words
-from atrl_bench.report.figures.sources import published, published_score
+from atrl_bench.report.figures.sources import published
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 
 HOSTILE = "</text><script>alert(1)</script>$\\frac{1}{0}$\x00\x1b[31m\u202e=cmd()"
@@ -181,7 +181,6 @@ def test_published_scores_over_scale_are_those_of_the_papers_tables(drawn):
     assert paper["AT-RL, objective not said", "mathvista_testmini", "32000000000"] == "80.2"
     assert paper["AT-RL, objective not said", "mathverse_testmini", "32000000000"] == "56.6"
     assert paper["Untrained", "mathvista_testmini", "7000000000"] == "61.1"
-    assert published_score("scale_32b", "instruct", "infovqa") is None
     assert all(row["half_width_95"] == "" for row in rows if row["source"] == "published")
 
 
