@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.ablation import with_saved_points
@@ -21,7 +20,6 @@ class RowModel:
     name: str
     digest: str
     run: Run | None
-    folder: Path | None
 
 
 def names_a_row(name: str) -> bool:
@@ -52,10 +50,10 @@ def row_model(name: str, run_dir: RunDir, store: Store) -> RowModel:
     plan = plan.at({name: of_seed for name, of_seed in best_rates(plan, store).items() if of_seed})
     for job in plan.jobs:
         if job.run_key is None:
-            return RowModel(f"{table}:{row}", model_ref(job.model).digest, None, None)
+            return RowModel(f"{table}:{row}", model_ref(job.model).digest, None)
         run = store.run(job.run_key)
         if run is not None and run.state == "done":
-            return RowModel(f"{table}:{row}, seed {job.seed}", run.digest, run, run_dir.root / run.checkpoint)
+            return RowModel(f"{table}:{row}, seed {job.seed}", run.digest, run)
     raise MissingDataError(
         f"Row {row} of {table} is not trained in {run_dir.root}.",
         why="" if plan.jobs else "Nothing here can train or evaluate it: see `atrl-bench plan`.",
