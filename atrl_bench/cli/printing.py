@@ -28,22 +28,27 @@ def show(content: Any, as_json: bool, *, text: str | None = None, failed: object
     elif text is not None:
         typer.echo(text)
     else:
-        from rich.console import Console
         from rich.text import Text
 
-        # A line that is longer is left to the terminal: what is copied from it has no break in it.
-        Console(highlight=False).print(Text("\n").join(_lines(content)), soft_wrap=True)
+        _print(Text("\n").join(_lines(content)))
     if failed:
         raise typer.Exit(1)
 
 
 def show_table(table: Table, as_json: bool) -> None:
-    from atrl_bench.report.text import print_table, render_json
+    from atrl_bench.report.text import render_json, terminal_text
 
     if as_json:
         typer.echo(render_json(table), nl=False)
     else:
-        print_table(table)
+        _print(terminal_text(table))
+
+
+def _print(text: Text) -> None:
+    from rich.console import Console
+
+    # A line that is longer is left to the terminal: what is copied from it has no break in it.
+    Console(highlight=False).print(text, soft_wrap=True)
 
 
 def yaml_text(content: Any) -> str:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from atrl_bench.analysis.overhead import PUBLISHED
 from atrl_bench.analysis.step_time import PHASES
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 MARKS = {"holds": "✓", "fails": "✗", "open": "?"}
 WORDS = {"holds": "hold", "fails": "do not hold", "open": "cannot be decided"}
 ORDER: tuple[AuditOutcome, ...] = ("fails", "open", "holds")
-
-
-def audit_record(sections: Sequence[Section]) -> dict[str, Any]:
-    return {"sections": [asdict(section) for section in sections]}
 
 
 def audit_text(sections: Sequence[Section], paper: Paper | None = None, *, everything: bool = False) -> str:
@@ -63,7 +59,7 @@ def write_audit(sections: Sequence[Section], out: Path, paper: Paper | None = No
     contents = {
         f"{name}.html": audit_html(sections, paper, rendered_tables(out)),
         f"{name}.txt": audit_text(sections, paper, everything=True) + "\n",
-        f"{name}.json": json.dumps(audit_record(sections), indent=2, sort_keys=True) + "\n",
+        f"{name}.json": json.dumps({"sections": [*map(asdict, sections)]}, indent=2, sort_keys=True) + "\n",
     }
     with writing(f"the audit to {out}"):
         return write_texts(out, contents)

@@ -125,13 +125,6 @@ def _as_printed(value: Any) -> str | float:
     return f"\0{value:f}" if isinstance(value, Decimal) else float(value)
 
 
-def print_table(table: Table) -> None:
-    from rich.console import Console
-
-    # Soft wrapping leaves long notes to the terminal, so that a copied command has no line breaks in it.
-    Console(highlight=False).print(terminal_text(table), soft_wrap=True)
-
-
 def terminal_text(table: Table) -> Text:
     """The measured table in lines of at most eighty columns: score and error bar, below them the difference.
 
