@@ -1,6 +1,7 @@
 """What one response looked at: an attention row for each of its tokens, and which columns are image.
 
-Shapes: B responses in a batch, T response tokens, S positions of prompt and response together.
+Shapes: B responses in a batch, T response tokens, S positions of prompt and response together; N tokens whose product
+is nearly another's.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import BoolTensor, Tensor
 
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.connectivity import bias_curve, connectivity
-from atrl_bench.credit.equal_rows import first_equal
 
 # So many numbers stay in the cache of a core while they are worked on.
 _CACHED = 2**18
 # A response of at most so many tokens is short: it is read in larger blocks, each as a whole.
 _MOST_OF_SHORT, _BLOCK = 256, 64
+_ROUNDING = 1e-6  # relative: eight units of the last place
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,3 +166,26 @@ def visual_token_ids(config: object) -> list[int]:
     """Returns the placeholders of images and videos that a model's config names; none where it knows text alone."""
     names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
     return sorted({value for name in names if isinstance(value := getattr(config, name, None), int)})
+
+
+def first_equal(product_T: Tensor, rows_TS: Tensor, scale_S: Tensor) -> Tensor | None:
+    """Returns for each token the first whose row, times the scale, is the same; None where all differ.
+
+    A matrix product sums in another order at the end of a block: equal rows get products that differ by rounding, and
+    the order of ties would be that of rounding. Read from the first of the equal ones, ties are broken by position.
+
+    Only rows are compared whose products, of those rows with anything, are equal but for rounding.
+    """
+    sorted_T, order_T = product_T.sort(stable=True)
+    near_T = (sorted_T.diff() <= _ROUNDING * sorted_T[1:]) & (sorted_T[1:] > 0)  # zeros are exact
+    if not bool(near_T.any()):
+        return None
+    none = torch.zeros(1, dtype=torch.bool)
+    is_near_T = torch.cat([none, near_T]) | torch.cat([near_T, none])
+    near_N = order_T[is_near_T].sort().values
+    scaled_NS = (rows_TS[near_N] * scale_S).numpy()
+    whole_N = scaled_NS.view(np.dtype((np.void, scaled_NS.strides[0]))).ravel()
+    _, first_N, same_N = np.unique(whole_N, return_index=True, return_inverse=True)
+    first_T = torch.arange(len(rows_TS))
+    first_T[near_N] = near_N[torch.from_numpy(first_N[same_N])]
+    return first_T if len(first_N) < len(near_N) else None

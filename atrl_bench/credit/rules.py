@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.diagnostics import placement
 from atrl_bench.credit.published import (
     answer_attention,
     entropy_bonus,
@@ -51,6 +50,7 @@ from atrl_bench.credit.rule import (
     credits_at_once,
     highest,
     needs_of,
+    placement,
     reads,
     reads_whole_rows,
 )

@@ -40,8 +40,8 @@ from atrl_bench.training.advantages.gae import estimator_of
 from atrl_bench.training.dynamic_sampling import refill
 from atrl_bench.training.group_sampling import Responses, completions_of, sample_groups
 from atrl_bench.training.looking import note_looking
-from atrl_bench.training.loss_terms import LossTerms
 from atrl_bench.training.losses import (
+    LossTerms,
     are_clipped,
     entropy_threshold,
     importance_ratio,
@@ -151,7 +151,8 @@ class Loop(Trainer):
 
         credit = self._score_old_policy(rollout, responses)
         if self.recipe.kl_coef:
-            rollout.reference_BT = self._score_reference(rollout)
+            with self.by_reference() as model:
+                rollout.reference_BT = self.score(rollout, model=model).logprob_BT
         if self.vllm is not None:
             self.note_all(correct_sampler(rollout, self.profile.rollouts, self.sizes.dtype, self.rollout))
         rollout.advantages = self.estimator(rollout, responses, self)
@@ -319,12 +320,6 @@ class Loop(Trainer):
         if self.recipe.entropy_fraction is not None:
             rollout.entropy_BT = scored.entropy_BT
         return scored.credit_BT
-
-    def _score_reference(self, rollout: Rollout) -> Tensor:
-        if self.reference is not None:
-            return self.score(rollout, model=self.reference).logprob_BT
-        with self.model.disable_adapter():
-            return self.score(rollout).logprob_BT
 
     def score(self, rollout: Rollout, phase: str = "scoring", *, trim: bool = True, model: Any = None) -> ScoredTokens:
         return self._scored(self.model if model is None else model, rollout, phase, trim=trim)

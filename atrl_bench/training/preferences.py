@@ -13,7 +13,7 @@ Shapes: N pairs, B = 2 N responses (a better one, then the worse), T response to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -23,7 +23,6 @@ from torch.nn.functional import logsigmoid
 from atrl_bench.training.arguments import num_pair_updates, num_rollouts, per_update
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.pairs import PreferencePair, given_pairs, sampled_pairs
-from atrl_bench.training.passes import ScoredTokens
 from atrl_bench.training.policy import reference_of
 from atrl_bench.training.recipe import PreferenceRecipe
 from atrl_bench.training.rollout import Rollout, SampledResponse, given_group
@@ -90,7 +89,8 @@ class Preferences(Trainer):
 
     def loss(self, batch: Rollout) -> Tensor:
         """The pairs' share of the mean over those of the update."""
-        reference = self.of_reference(batch)
+        with self.by_reference() as model:
+            reference = self.passes.score(model, batch, self.credit if self.looks_from_start else None)
         scored = self.passes.train(self.model, batch, None if self.looks_from_start else self.credit)
         ratio_BT = (scored.logprob_BT - reference.logprob_BT) * batch.mask_BT
         if self.credit is not None:
@@ -103,9 +103,3 @@ class Preferences(Trainer):
         kinds = {"chosen": better_N, "rejected": worse_N, "margins": margin_N, "accuracies": (margin_N > 0).float()}
         self.note_all({f"rewards/{name}": value_N.mean().item() for name, value_N in kinds.items()})
         return -logsigmoid(margin_N).sum() / self.per_update
-
-    def of_reference(self, batch: Rollout) -> ScoredTokens:
-        without_adapters = self.model.disable_adapter() if self.reference is None else nullcontext()
-        with without_adapters:
-            model = self.model if self.reference is None else self.reference
-            return self.passes.score(model, batch, self.credit if self.looks_from_start else None)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -58,6 +59,7 @@ class Trainer(ABC):
     """Trains a model by AdamW. An update with a gradient that is not finite is skipped, and counted."""
 
     credit: CreditWeights | None = None
+    reference: Any = None
 
     def __init__(self, inputs: TrainerInputs[Any], *, num_updates: int, updates_per_rollout: int = 1) -> None:
         self.profile, self.processes = inputs.profile, launched()
@@ -156,6 +158,15 @@ class Trainer(ABC):
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
+
+    @contextmanager
+    def by_reference(self) -> Iterator[Any]:
+        """The model that the policy may not leave: its own copy, or the policy without its adapters."""
+        if self.reference is not None:
+            yield self.reference
+            return
+        with self.model.disable_adapter():
+            yield self.model
 
     @property
     def learning_rate(self) -> float:
