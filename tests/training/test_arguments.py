@@ -2,10 +2,8 @@
 
 import subprocess
 import sys
-import warnings
 
 import pytest
-from plain_trl import trl_arguments
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.models.shape import model_shape
@@ -37,30 +35,6 @@ def test_sapo_with_credit_under_the_paper_profile_is_the_papers_run():
     # 512 problems * 8 responses / 4 updates, in micro-batches of 4 on each of four devices.
     assert updates["responses_each"] == 1024 == updates["responses_at_once"] * updates["micro_batches"] * 4
     assert (updates["responses_at_once"], updates["micro_batches"]) == (4, 64)
-
-
-@pytest.mark.parametrize(
-    ("name", "schedule"),
-    [
-        (name, schedule)
-        for name in ROLLOUT_RECIPES
-        for schedule in ("strict", "minibatch4")
-        if (load_recipe(name).objective, schedule) != ("reinforce", "minibatch4")  # refused
-    ],
-)
-def test_trl_accepts_the_arguments_of_every_recipe(tmp_path, name, schedule):
-    """Those of the plain TRL that losses are compared with."""
-    from trl import GRPOConfig
-
-    profile, recipe = load_profile("mini"), load_recipe(name, schedule=schedule)
-    sizes = recipe.sizes(profile)
-    arguments = trl_arguments(recipe, profile, rollouts=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        config = GRPOConfig(output_dir=str(tmp_path), use_cpu=True, **arguments)
-    updates = 1 if schedule == "strict" else sizes.updates_per_rollout
-    assert config.max_steps == 3 * updates
-    assert config.generation_batch_size == sizes.prompts_per_rollout * sizes.group_size
 
 
 def test_a_rollout_that_does_not_divide_evenly_says_which_sizes_to_change():

@@ -31,10 +31,10 @@ def trained(trainer):
 @pytest.mark.parametrize(
     ("name", "fields", "logged"),
     [
-        ("vppo", {"critic": {}, "dynamic_sampling": None}, {"vppo/dependency", "critic/loss"}),
+        ("vppo", {"critic": {}, "dynamic_sampling": None}, {"vppo/max_scale", "vppo/kept_dependency", "critic/loss"}),
         ("actor_critic", {"vppo": VPPO, "credit": "atrl"}, {"vppo/dependency", "critic/loss", "credit/entropy"}),
         ("gspo", {"critic": {}}, {"critic/loss"}),
-        ("gspo", {"vppo": VPPO}, {"vppo/dependency"}),
+        ("gspo", {"vppo": VPPO}, {"vppo/dependency", "seconds/dependency"}),
         ("dapo", {"critic": {}, "vppo": VPPO}, {"critic/loss", "dynamic_sampling/num_generations"}),
     ],
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from atrl_bench.credit import RULES
+from atrl_bench.credit import RULES, CreditConfig
 from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.weights.credit import credit_config
@@ -28,13 +28,14 @@ BASES = (
 OF_OTHERS = list(RULES)[list(RULES).index("entropy_bonus") :]
 
 
-@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("base", BASES)
-def test_each_rule_is_one_changed_field_of_each_objective(base, rule):
-    plain, recipe = load_recipe(base).model_dump(), load_recipe(base, credit=rule)
-    changed = {field for field, value in recipe.model_dump().items() if value != plain[field]}
-    assert changed == (set() if rule == "uniform" else {"credit"})
-    assert credit_config(recipe.credit) == credit_config(load_recipe("grpo", credit="atrl").credit)
+def test_each_rule_is_one_changed_field_of_each_objective(base):
+    plain = load_recipe(base).model_dump()
+    for rule in RULES:
+        recipe = load_recipe(base, credit=rule)
+        changed = {field for field, value in recipe.model_dump().items() if value != plain[field]}
+        assert changed == (set() if rule == "uniform" else {"credit"}), rule
+        assert credit_config(recipe.credit) == CreditConfig(), rule
 
 
 @pytest.fixture
