@@ -342,6 +342,12 @@ def _labelled(item: LabelledT, label: str) -> LabelledT:
 ItemT = TypeVar("ItemT", RowDefinition, ColumnDefinition)
 
 
+def table_of_cells(name: str, **content: Any) -> TableDefinition:
+    """A table of what was evaluated by itself: no file has it, and nothing is trained for it."""
+    usual = {"id": name, "source": "", "label": f"tab:{name}", "data": "", "schedule": "strict"}
+    return TableDefinition.model_validate(usual | content)
+
+
 def list_tables(paper: str | None = None) -> list[str]:
     """The tables of all papers, or of one; ablations are among them."""
     return sorted(_table_files(paper))

@@ -16,7 +16,7 @@ from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.cell_spec import is_asked_so
 from atrl_bench.evaluation.image_condition import ImageCondition
 from atrl_bench.evaluation.tasks import Task, expand, find_task, list_suites, scored
-from atrl_bench.experiments.definition import MAIN_TABLE, TableDefinition, list_tables, load_table
+from atrl_bench.experiments.definition import MAIN_TABLE, TableDefinition, list_tables, load_table, table_of_cells
 from atrl_bench.experiments.progress import short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model, table_of
 from atrl_bench.experiments.run_dir import RunDir, read_settings
@@ -101,20 +101,14 @@ def _definition(
             named = {"id": name, "subscript": ""} if len(metrics or ()) < 2 else {"id": f"{name} {metric}"}
             title = suites.get(name) or find_task(name).title
             columns.append({"label": title, "task": name, "metric": metric, "subscript": metric, **named})
-    return TableDefinition.model_validate(
-        {
-            "id": "compare",
-            "title": f"{labels[0]} against {labels[1]}",
-            "caption": CAPTION,
-            "source": "",
-            "label": "tab:compare",
-            "data": "",
-            "schedule": "strict",
-            "baseline": "b",
-            "average": 1 < len(columns) == len(pairs),
-            "columns": columns,
-            "rows": [{"id": row, "label": label, "in_paper": False} for row, label in zip(ROWS, labels, strict=True)],
-        }
+    return table_of_cells(
+        "compare",
+        title=f"{labels[0]} against {labels[1]}",
+        caption=CAPTION,
+        baseline="b",
+        average=1 < len(columns) == len(pairs),
+        columns=columns,
+        rows=[{"id": row, "label": label, "in_paper": False} for row, label in zip(ROWS, labels, strict=True)],
     )
 
 

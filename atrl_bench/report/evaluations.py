@@ -13,7 +13,7 @@ from typing import Any
 
 from atrl_bench.digests import key_of, spec_key
 from atrl_bench.evaluation.tasks import find_task
-from atrl_bench.experiments.definition import TableDefinition
+from atrl_bench.experiments.definition import TableDefinition, table_of_cells
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.templates import template_name
@@ -139,19 +139,6 @@ def _definition(cells: Sequence[Cell], store: Store) -> tuple[TableDefinition, d
         of_group["columns"] = list(dict.fromkeys([*of_group["columns"], column]))
         keys[row, column] = [cell.key]
     ordered = [row for group in groups for row in rows.values() if row["group"] == group]
-    return TableDefinition.model_validate(
-        {
-            "id": NAME,
-            "title": "Evaluations",
-            "caption": CAPTION,
-            "source": "",
-            "label": f"tab:{NAME}",
-            "data": "",
-            "schedule": "strict",
-            "baseline": ordered[0]["id"],
-            "average": False,
-            "columns": list(columns.values()),
-            "groups": list(groups.values()),
-            "rows": ordered,
-        }
-    ), keys
+    parts = {"columns": list(columns.values()), "groups": list(groups.values()), "rows": ordered}
+    baseline = ordered[0]["id"]
+    return table_of_cells(NAME, title="Evaluations", caption=CAPTION, baseline=baseline, average=False, **parts), keys

@@ -3,7 +3,7 @@
 import pytest
 from stored import fill_cell
 
-from atrl_bench.experiments.definition import TableDefinition, load_table
+from atrl_bench.experiments.definition import TableDefinition, load_table, table_of_cells
 from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
@@ -14,24 +14,11 @@ LOSES = SHOWN | {"id": "loses", "subscript": "reliance, blank", "task": "geoqa_t
 
 
 def table(columns=(SHOWN, LOSES)) -> TableDefinition:
-    return TableDefinition.model_validate(
-        {
-            "id": "looking",
-            "title": "t",
-            "caption": "c",
-            "source": "s",
-            "label": "tab:looks",
-            "baseline": "base",
-            "average": False,
-            "data": "virl39k",
-            "schedule": "strict",
-            "columns": columns,
-            "rows": [
-                {"id": "base", "label": "Base", "in_paper": False},
-                {"id": "trained", "label": "Trained", "in_paper": False},
-            ],
-        }
-    )
+    rows = [
+        {"id": "base", "label": "Base", "in_paper": False},
+        {"id": "trained", "label": "Trained", "in_paper": False},
+    ]
+    return table_of_cells("looking", title="t", caption="c", baseline="base", average=False, columns=columns, rows=rows)
 
 
 def built(store, answers: dict[tuple[str, str], str]):
