@@ -1,4 +1,4 @@
-"""DPO: plain TRL where the credit is uniform, the equation by hand where it is not, and runs that were killed."""
+"""DPO: plain TRL where the credit is uniform, the equation by hand where it is not, and whole runs."""
 
 import json
 import math
@@ -178,14 +178,6 @@ def test_training_widens_the_margin_between_right_and_wrong(make_trainer):
 @pytest.fixture
 def run(run):
     return partial(run, name="dpo", pairs=TWO)
-
-
-@pytest.mark.parametrize("fields", [{"credit": "atrl"}, {"finetuning": "lora"}], ids=["credit", "adapters"])
-def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, pull_the_plug, tmp_path, fields):
-    whole = run(tmp_path / "whole", **fields)
-    pull_the_plug(partial(run, tmp_path / "killed", **fields), 3)
-    assert [path.name for path in (tmp_path / "killed").glob("*/resume/checkpoint-*")] == ["checkpoint-2"]
-    assert run(tmp_path / "killed", **fields).digest == whole.digest
 
 
 def test_a_run_killed_while_it_samples_keeps_the_answers_it_has(run, tmp_path, monkeypatch):

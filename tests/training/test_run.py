@@ -15,27 +15,64 @@ from safetensors.torch import load_file
 from atrl_bench.digests import spec_key
 from atrl_bench.engines.stop import Stopped
 from atrl_bench.models.local import model_ref
-from atrl_bench.training.metrics import MetricsFile
+from atrl_bench.training.metrics import MetricsFile, read_metrics
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run_spec import run_spec
 
 
+@pytest.fixture
+def run(run, video_dir):
+    """Train as everywhere, on generated videos where the recipe's data are those of Video-R1."""
+
+    def start(out, name="grpo", **fields):
+        about_videos = fields.get("data", "").startswith("video")
+        return run(out, name, **fields, **({"data_dir": video_dir} if about_videos else {}))
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """A folder for whole runs, in which each is trained by the first test that compares with it."""
+    return tmp_path_factory.mktemp("uninterrupted")
+
+
+TIMES = ("seconds/", "elapsed")
+OF_FOUR_ROWS = {"num_rollouts": 2, "prompts_per_rollout": 4, "completions_per_device": 2, "save_every_rollouts": 1}
+PAIRS = {"max_pairs_per_problem": 2}  # enough for four updates of four
+
+
+def said_of(result):
+    """Return the metrics of each update but how long it took."""
+    lines = read_metrics(result.checkpoint / "metrics.jsonl")
+    return [{name: value for name, value in line.items() if not name.startswith(TIMES)} for line in lines]
+
+
 @pytest.mark.parametrize(
-    ("name", "fields"),
-    [("grpo", {}), ("grpo", {"credit": "atrl"}), ("dapo", {"credit": "atrl"}), ("grpo", {"finetuning": "lora"})],
+    ("name", "fields", "killed_in", "step"),
+    [
+        ("dapo", {"credit": "atrl"}, 2, 2),
+        ("grpo", {"finetuning": "lora"}, 2, 2),
+        ("t_grpo", {"data": "video_r1", "credit": "atrl", "schedule": "strict"}, 2, 1),
+        ("actor_critic", {"credit": "atrl", "critic": {"updates_per_rollout": 2}}, 2, 1),
+        ("sft_video", {"data": "video_r1_cot", "overrides": OF_FOUR_ROWS}, 2, 1),
+        ("dpo", {"pairs": PAIRS, "credit": "atrl"}, 3, 2),
+        ("dpo", {"pairs": PAIRS, "finetuning": "lora"}, 3, 2),
+    ],
 )
-def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, pull_the_plug, tmp_path, name, fields):
-    whole = run(tmp_path / "whole", name, **fields)
-    pull_the_plug(partial(run, tmp_path / "killed", name, **fields), 2)
+def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
+    run, uninterrupted, pull_the_plug, tmp_path, base_folder, name, fields, killed_in, step
+):
+    whole = run(uninterrupted, name, **fields)
+    pull_the_plug(partial(run, tmp_path / "killed", name, **fields), killed_in)
     assert not list((tmp_path / "killed").glob("*/done.json"))
-    assert [path.name for path in (tmp_path / "killed").glob("*/resume/checkpoint-*")] == ["checkpoint-2"]
+    [checkpoint] = (tmp_path / "killed").glob("*/resume/checkpoint-*")
+    assert checkpoint.name == f"checkpoint-{step}"
+    assert (checkpoint / "critic.safetensors").is_file() == (name == "actor_critic")
     resumed = run(tmp_path / "killed", name, **fields)
     assert resumed.digest == whole.digest
-    steps = [
-        [json.loads(line)["step"] for line in (result.checkpoint / "metrics.jsonl").read_text().splitlines()]
-        for result in (whole, resumed)
-    ]
-    assert steps == [[1, 2, 3, 4], [1, 2, 3, 4]]
+    assert (whole.checkpoint / "model.safetensors").read_bytes() != (base_folder / "model.safetensors").read_bytes()
+    assert said_of(resumed) == said_of(whole)
 
 
 @needs.linux
@@ -82,11 +119,9 @@ def sigterm_after(step):
     ],
 )
 def test_a_run_that_is_told_to_stop_saves_inside_its_rollout_and_ends_like_one_that_was_not(
-    run, request, tmp_path, name, fields
+    run, uninterrupted, tmp_path, name, fields
 ):
-    if "data" in fields:
-        fields = fields | {"data_dir": request.getfixturevalue("video_dir")}
-    whole = run(tmp_path / "whole", name, **fields)
+    whole = run(uninterrupted, name, **fields)
     # The first of two updates on the second rollout.
     with sigterm_after(3), pytest.raises(Stopped) as stopped:
         run(tmp_path / "stopped", name, **fields)
@@ -101,9 +136,9 @@ def test_a_run_that_is_told_to_stop_saves_inside_its_rollout_and_ends_like_one_t
 
 @pytest.mark.slow
 def test_kill_9_at_three_moments_and_the_same_call_again_give_the_same_bytes(
-    run, kill_9, has_lines, tmp_path, data_dir
+    run, uninterrupted, kill_9, has_lines, tmp_path, data_dir
 ):
-    whole = run(tmp_path / "whole", "dapo", credit="atrl")
+    whole = run(uninterrupted, "dapo", credit="atrl")
     folder = tmp_path / "killed" / whole.checkpoint.name
     # In the first rollout's updates, while or after its checkpoint is written, in the second rollout's updates.
     moments = [has_lines(folder / "metrics.jsonl", *at) for at in ((1,), (2, 0.05), (3,))]
@@ -126,8 +161,8 @@ def test_a_finished_run_leaves_a_checkpoint_that_loads_and_returns_at_once_when_
     assert again == first
 
 
-def test_the_record_of_a_run_says_by_which_attention_it_was_computed_and_whose_rows_gave_the_credit(run, tmp_path):
-    result = run(tmp_path, credit="atrl")
+def test_the_record_of_a_run_says_by_which_attention_it_was_computed_and_whose_rows_gave_the_credit(run, uninterrupted):
+    result = run(uninterrupted, credit="atrl")
     record = json.loads((result.checkpoint / "done.json").read_text())
     assert record["attention"] == {"implementation": "sdpa", "credit_layers": [0, 1, 2, 3]}
     assert record["passes"] == {"prompts_read": "once in a micro-batch", "old_logprobs": "of the sampler"}
@@ -135,9 +170,9 @@ def test_the_record_of_a_run_says_by_which_attention_it_was_computed_and_whose_r
 
 @pytest.mark.parametrize("finetuning", ["full", "lora"])
 def test_activations_that_are_computed_again_change_no_weight_and_prompts_are_still_read_once(
-    run, tmp_path, monkeypatch, finetuning
+    run, uninterrupted, tmp_path, monkeypatch, finetuning
 ):
-    kept = run(tmp_path / "kept", credit="atrl", finetuning=finetuning)
+    kept = run(uninterrupted, credit="atrl", finetuning=finetuning)
     monkeypatch.setattr("atrl_bench.training.arguments.CHECKPOINTING_TOKENS", 1)
     again = run(tmp_path / "again", credit="atrl", finetuning=finetuning)
     record = json.loads((again.checkpoint / "done.json").read_text())
@@ -147,10 +182,10 @@ def test_activations_that_are_computed_again_change_no_weight_and_prompts_are_st
         assert (trained[name] - weights).abs().max() < 1e-6, name
 
 
-def test_the_digest_does_not_depend_on_how_the_base_was_loaded(run, tmp_path, monkeypatch):
+def test_the_digest_does_not_depend_on_how_the_base_was_loaded(run, uninterrupted, tmp_path, monkeypatch):
     from transformers import PreTrainedTokenizerBase
 
-    online = run(tmp_path / "online")
+    online = run(uninterrupted)
     save = PreTrainedTokenizerBase.save_pretrained
 
     def offline(self, *arguments, **options):
@@ -161,8 +196,8 @@ def test_the_digest_does_not_depend_on_how_the_base_was_loaded(run, tmp_path, mo
     assert run(tmp_path / "offline").digest == online.digest
 
 
-def test_another_seed_gives_other_weights(run, tmp_path):
-    assert run(tmp_path).digest != run(tmp_path, seed=1).digest
+def test_another_seed_gives_other_weights(run, uninterrupted, tmp_path):
+    assert run(uninterrupted).digest != run(tmp_path, seed=1).digest
 
 
 def test_lora_trains_and_leaves_a_plain_checkpoint_with_the_adapter_beside_it(run, tmp_path, base_folder):

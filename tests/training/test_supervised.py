@@ -1,7 +1,4 @@
-"""Supervised training: what is imitated, what has a loss, and how it goes on after a kill."""
-
-import json
-from functools import partial
+"""Supervised training: what is imitated, and what has a loss."""
 
 import pytest
 from plain_trl import plain_logprobs
@@ -113,20 +110,7 @@ def test_rows_come_in_the_order_of_the_run(make):
     trainer.train()
     assert seen == trainer.rows
     assert len(seen) == 8
-
-
-def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
-    run, pull_the_plug, tmp_path, base_folder, video_dir, small
-):
-    run = partial(run, name="sft_video", data="video_r1_cot", data_dir=video_dir, profile=small)
-    whole = run(tmp_path / "whole")
-    pull_the_plug(partial(run, tmp_path / "killed"), 2)
-    resumed = run(tmp_path / "killed")
-    assert resumed.digest == whole.digest
-    assert (whole.checkpoint / "model.safetensors").read_bytes() != (base_folder / "model.safetensors").read_bytes()
-    lines = [json.loads(line) for line in (resumed.checkpoint / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 2]
-    assert all({"loss", "entropy"} <= set(line) for line in lines)
+    assert all({"loss", "entropy"} <= line.keys() for line in trainer.lines)
 
 
 def test_rows_without_a_response_or_with_a_long_one_are_left_out_and_counted(data, video_dir, mini_processor):

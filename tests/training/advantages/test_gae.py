@@ -1,7 +1,6 @@
 """Actor-critic: advantages by hand, a critic that learns, and its place beside the policy."""
 
 import hashlib
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -178,14 +177,3 @@ def test_the_head_is_in_resume_checkpoints_and_not_in_the_model(make_trainer):
     assert saved == {name for name, _ in trainer.model.named_parameters()}
     lines = [line for line in trainer.lines if "loss" in line]
     assert all("critic/loss" in line and "seconds/critic" in line for line in lines)
-
-
-def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(run, pull_the_plug, tmp_path):
-    run = partial(run, name="actor_critic", credit="atrl", critic={"updates_per_rollout": 2})
-    whole = run(tmp_path / "whole")
-    pull_the_plug(partial(run, tmp_path / "killed"), 2)
-    (checkpoint,) = (tmp_path / "killed").glob("*/resume/checkpoint-*")
-    assert (checkpoint / "critic.safetensors").is_file()
-    resumed = run(tmp_path / "killed")
-    assert resumed.digest == whole.digest
-    assert whole.summary["last critic/explained_variance"] == resumed.summary["last critic/explained_variance"]

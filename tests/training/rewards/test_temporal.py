@@ -1,6 +1,4 @@
-"""T-GRPO: its two rewards by hand, what is shuffled and what is trained on, and runs that are killed."""
-
-from functools import partial
+"""T-GRPO: its two rewards by hand, what is shuffled and what is trained on."""
 
 import numpy as np
 import pytest
@@ -168,25 +166,6 @@ def test_credit_looks_at_every_place_of_the_video(make_video_trainer):
     # Four frames of 84 by 84 pixels: two steps in time of three by three tokens.
     assert all((visual_BS * mask_BS).sum(1).tolist() == [18] * len(visual_BS) for visual_BS, mask_BS in seen)
     assert batch.advantages.shape == batch.mask_BT.shape
-
-
-# Whole runs -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def run(run, video_dir, coin_rewards):
-    return partial(run, name="t_grpo", data="video_r1", data_dir=video_dir)
-
-
-@pytest.mark.parametrize("fields", [{}, {"credit": "atrl", "schedule": "strict"}])
-def test_a_run_that_was_killed_and_called_again_equals_an_uninterrupted_one(
-    run, pull_the_plug, tmp_path, base_folder, fields
-):
-    whole = run(tmp_path / "whole", **fields)
-    pull_the_plug(partial(run, tmp_path / "killed", **fields), 2)
-    assert list((tmp_path / "killed").glob("*/resume/checkpoint-*"))
-    assert run(tmp_path / "killed", **fields).digest == whole.digest
-    assert (whole.checkpoint / "model.safetensors").read_bytes() != (base_folder / "model.safetensors").read_bytes()
 
 
 # What a model that has learned the order reads --------------------------------------------------------------------
