@@ -27,11 +27,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from uuid import uuid4
 
-from atrl_bench.data.limits import most_bytes
 from atrl_bench.digests import recall, remember
 from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 from atrl_bench.locks import alone
 
+MAX_RATIO = 50  # of unpacked to packed bytes, also of a table; pictures and videos have about 1
+SMALL_BYTES = 256 << 20  # what a file of any size may unpack to
 MAX_FILES = 2_000_000
 SPARE_BYTES = 1 << 30  # of the disk, for everything else
 MAX_HEADER_BYTES = 1 << 20  # before a file of a tar: long names and the like; `tarfile` holds all of it
@@ -40,6 +41,11 @@ MAX_PATH, MAX_PART = 4000, 255  # letters of a name, and between two slashes of 
 COMPLETE = ".complete"  # beside files that were laid out, once all of them are there
 MARKERS = ".unpacked"  # below the folder: a file for each archive that is whole in it
 ENDINGS = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
+
+
+def most_bytes(packed: Path) -> int:
+    """How much may come out of a file that a stranger packed."""
+    return max(SMALL_BYTES, MAX_RATIO * packed.stat().st_size)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from atrl_bench.data.limits import most_bytes
+from atrl_bench.data.archives import most_bytes
 from atrl_bench.data.pictures import CELL
 from atrl_bench.digests import sha256_of
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, reason_of

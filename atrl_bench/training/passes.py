@@ -51,7 +51,7 @@ class Passes:
         trim: bool = True,
     ) -> ScoredTokens:
         """A pass without gradients; with `credit`, the credit of the responses that need one begins in it."""
-        shares = self._trims(trim) and why_not(unwrapped(model)) is None
+        shares = trim and self.trim_padding and why_not(unwrapped(model)) is None
         with torch.no_grad():
             scored = self._through(model, rollout, self._size, credit, needed_B, shares, by_prompt=shares, trim=trim)
         put_away(model)
@@ -84,7 +84,7 @@ class Passes:
     ) -> ScoredTokens:
         num_tokens = rollout.mask_BT.shape[1]
         batch = {"input_ids": rollout.input_ids, "attention_mask": rollout.attention_mask, **rollout.token_fields}
-        parts = parts_of(batch, num_tokens, size, trim=self._trims(trim), by_prompt=by_prompt)
+        parts = parts_of(batch, num_tokens, size, trim=trim and self.trim_padding, by_prompt=by_prompt)
         # Who hides parts of an image looks for its pixels in the call.
         shows = credit is not None and "blackened_logprob" in credit.inputs.needs
         logprobs: list[Tensor] = []
@@ -116,9 +116,6 @@ class Passes:
             scored.seconds["attention_rows"] = sum(one.row_seconds for one in watching)
             scored.seconds["credit"] = sum(one.credit_seconds for one in watching)
         return scored
-
-    def _trims(self, trim: bool) -> bool:
-        return self.trim_padding and trim
 
     def computing(self, device: torch.device) -> torch.autocast:
         return computing_in(self._computes_in, device)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from memory import TESTS
 
-from atrl_bench.data import archives, limits
+from atrl_bench.data import archives
 from atrl_bench.data.archives import unpack
 from atrl_bench.errors import InvalidFileError, MissingDataError, StoreError
 
@@ -154,14 +154,14 @@ def test_a_hostile_archive_is_refused_and_nothing_is_written(kind, tmp_path) -> 
 
 @pytest.mark.parametrize("form", ["zip", "tar.gz"])
 def test_a_bomb_is_refused_before_it_fills_the_disk(form, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(limits, "SMALL_BYTES", 1_000_000)
+    monkeypatch.setattr(archives, "SMALL_BYTES", 1_000_000)
     bomb = {f"{number}.mp4": bytes(1_000_000) for number in range(20)}  # zeros: 20 MB in some 20 kB
     archive = zipped(tmp_path / "v.zip", bomb) if form == "zip" else tarred(tmp_path / "v.tar.gz", bomb)
     with pytest.raises(InvalidFileError, match="far more than packed"):
         unpack(archive, tmp_path / "into")
     assert not list((tmp_path / "into" / archives.MARKERS).glob("*.json"))  # it does not pass for unpacked
     written = sum(len(content) for content in contents(tmp_path / "into").values())
-    assert written <= max(1_000_000, limits.MAX_RATIO * archive.stat().st_size)
+    assert written <= max(1_000_000, archives.MAX_RATIO * archive.stat().st_size)
 
 
 def test_more_files_than_any_data_set_has_are_refused(tmp_path, monkeypatch) -> None:

@@ -16,7 +16,7 @@ from hostile_rows import AnswersAtOnce, encoded, png
 from memory import TESTS, taking_less_than
 from PIL import Image
 
-from atrl_bench.data import limits
+from atrl_bench.data import archives
 from atrl_bench.data.pictures import MAX_WEBP_PIXELS, open_picture
 from atrl_bench.data.tables import read_tables
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError
@@ -270,7 +270,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_small_text_that_is_a_large_table_is_refused(tmp_path, name, monkeypatch) -> None:
     if name == "inside.jsonl":  # which takes long to fill the usual 256 MiB
-        monkeypatch.setattr(limits, "SMALL_BYTES", 1 << 20)
+        monkeypatch.setattr(archives, "SMALL_BYTES", 1 << 20)
     (tmp_path / name).write_text(TEXTS[name])
     with taking_less_than(256 << 20), pytest.raises(InvalidFileError, match=name):
         read_tables([tmp_path / name])
