@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,26 +15,27 @@ from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, o
 from atrl_bench.digests import canonical_json
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
-from atrl_bench.experiments.definition import file_stem
+from atrl_bench.experiments.definition import AVERAGE, file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, evaluations_of, obstacle, runs_by_rate
 from atrl_bench.experiments.rates import Rates, span_text
 from atrl_bench.experiments.run_dir import read_settings
+from atrl_bench.experiments.spread import assumed_spreads
 from atrl_bench.papers.printed import printed_beside
 from atrl_bench.papers.scores import PrintedScores
-from atrl_bench.printable import Block, Record
+from atrl_bench.printable import Block, Record, counted
 from atrl_bench.report.answers import AnswerSource, Pages, remembered_shades, write_samples
-from atrl_bench.report.before_and_after import before_and_after
 from atrl_bench.report.build import build_table, made_with, rate_grids, rate_note
 from atrl_bench.report.charts import Drawing, draw
-from atrl_bench.report.differences import with_headroom
+from atrl_bench.report.differences import contrasts, with_headroom
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
 from atrl_bench.report.protocols import with_protocols
 from atrl_bench.report.rendered import PageRecord, page_key, table_from_json
-from atrl_bench.report.table_model import Table
+from atrl_bench.report.table_model import Comparison, Table
 from atrl_bench.report.text import render_csv, render_json, render_markdown
 from atrl_bench.results.files import write_texts, writing
+from atrl_bench.results.statistics.power import POWER, detectable
 from atrl_bench.results.store import Store
 
 
@@ -179,8 +182,35 @@ def _read(plan: Plan, store: Store, record: PageRecord, beside: _Beside) -> tupl
 
 def _built(plan: Plan, store: Store, beside: _Beside) -> Table:
     table = _with_rates(plan, store, beside)
-    said = before_and_after(table, plan)
+    said = _before_and_after(table, plan)
     return replace(table, notes=(said, *table.notes)) if said else table
+
+
+def _before_and_after(table: Table, plan: Plan) -> str:
+    """What the design could see before it ran, by assumed variances, and what it saw; "" without numbers of credit."""
+    items = contrasts(table)
+    if not items:
+        return ""
+    seeds, repeats = len(plan.seeds), plan.profile.evaluation.num_repeats
+    problems = [_problems(table, item) for item in items]
+    num_tests = sum(len(of_item) + (len(of_item) > 1) for of_item in problems)
+    averages = [assumed_spreads(plan, of_item).average for of_item in problems]
+    before = statistics.median(detectable(spread, seeds, repeats, comparisons=num_tests) for spread in averages)
+    design = f"{counted(seeds, 'seed')} and {counted(repeats, 'answer')} to each problem"
+    could = "nothing, since one seed shows no difference" if math.isinf(before) else f"{100 * before:.1f} points"
+    text = f"Before it ran, {design} could see {could} with power {POWER:g}, by assumed variances."
+    after = [item.detectable for item in items if item.detectable is not None]
+    if after:
+        of = f" (median of {len(after)})" if len(after) > 1 else ""
+        text += f" After it, with its own: {100 * statistics.median(after):.1f} points{of}."
+    return text
+
+
+def _problems(table: Table, item: Comparison) -> dict[str, int]:
+    """How many problems each column has that the two rows were compared on."""
+    counted_columns = zip(table.columns, item.differences, strict=False)
+    of_columns = {column.id: found.estimate.num_problems for column, found in counted_columns if found is not None}
+    return {name: count for name, count in of_columns.items() if name != AVERAGE}
 
 
 def _with_rates(plan: Plan, store: Store, beside: _Beside) -> Table:
