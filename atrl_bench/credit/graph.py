@@ -20,10 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atrl_bench.credit.attention_rows import AttentionRows, first_equal
+from atrl_bench.credit.attention_rows import AttentionRows, first_equal, footprint_columns
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.connectivity import bias_curve
-from atrl_bench.credit.footprint import footprint_columns
 from atrl_bench.credit.neighbours import most_similar, random_signs
 from atrl_bench.credit.sketch import RowSketch
 from atrl_bench.credit.token_batch import TokenBatch

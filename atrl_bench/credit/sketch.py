@@ -21,10 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atrl_bench.credit.attention_rows import AttentionRows
+from atrl_bench.credit.attention_rows import AttentionRows, RowSample, footprint_columns
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.connectivity import bias_curve
-from atrl_bench.credit.footprint import RowSample, footprint_columns
 from atrl_bench.credit.neighbours import most_similar, random_signs
 
 BLOCK = 128

@@ -7,7 +7,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from atrl_bench.credit import AttentionRows, CreditConfig
 from atrl_bench.credit import graph as graph_module
-from atrl_bench.credit.footprint import footprint_columns, sink_columns
+from atrl_bench.credit.attention_rows import footprint_columns, sink_columns
 from atrl_bench.credit.graph import (
     ScaledRows,
     TokenGraph,

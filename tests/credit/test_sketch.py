@@ -18,10 +18,9 @@ from atrl_bench.credit import (
     token_credits,
 )
 from atrl_bench.credit import graph as graph_module
-from atrl_bench.credit.attention_rows import visual_columns
+from atrl_bench.credit.attention_rows import RowSample, visual_columns
 from atrl_bench.credit.config import MOST_EXACT_TOKENS
 from atrl_bench.credit.connectivity import bias_curve
-from atrl_bench.credit.footprint import RowSample
 from atrl_bench.credit.graph import scaled_rows
 from atrl_bench.credit.neighbours import random_signs
 from atrl_bench.credit.rules import RULES
