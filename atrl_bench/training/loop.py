@@ -137,9 +137,10 @@ class Loop(Trainer):
         groups = self.sample_and_reward(rows)
         if self.vllm is not None:
             self.vllm.sleep()
-        self.note_all(self.rewards.metrics(groups))
+        reward_PG = torch.stack([self.rewards.total(group) for group in groups])
+        self.note_all(self.rewards.metrics(groups, reward_PG))
 
-        advantage_R = group_relative(torch.stack([self.rewards.total(group) for group in groups])).flatten()
+        advantage_R = group_relative(reward_PG).flatten()
         owners_R = [group.process for group in groups for _ in range(self.group_size)]
         learns_R = [advantage != 0 or not self.learns_by_advantage_alone for advantage in advantage_R.tolist()]
         shares = dealt(owners_R, learns_R, self.processes.count, self.updates_per_rollout, seed)[self.processes.index]

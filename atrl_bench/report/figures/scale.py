@@ -47,11 +47,12 @@ def make(source: Source) -> FigureContent:
 
 
 def printed_points(rows: Sequence[Mapping[str, str]]) -> list[Point]:
+    printed = {table: load_printed(load_table(table)).scores for table in {row["table"] for row in rows}}
     return [
         Point(row["method"], task, 1e9 * float(row["billion_parameters"]), float(percent))
         for row in rows
         for task in TASKS
-        if (percent := load_printed(load_table(row["table"])).scores.get((row["row"], task))) is not None
+        if (percent := printed[row["table"]].get((row["row"], task))) is not None
     ]
 
 

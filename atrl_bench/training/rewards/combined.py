@@ -78,13 +78,12 @@ class Rewards:
         total_G = (group.rewards_GF * self.weights).nansum(1)
         return total_G.masked_fill(group.rewards_GF.isnan().all(1), math.nan)
 
-    def metrics(self, groups: Sequence[Group]) -> dict[str, float]:
+    def metrics(self, groups: Sequence[Group], reward_PG: Tensor) -> dict[str, float]:
         """Of each reward, of their weighted sum, and the share of groups without an advantage."""
         found = {}
         for name, reward_R in zip(self.names, torch.cat([group.rewards_GF for group in groups]).unbind(1), strict=True):
             known = reward_R[~reward_R.isnan()]
             found[f"rewards/{name}/mean"], found[f"rewards/{name}/std"] = known.mean().item(), known.std().item()
-        reward_PG = torch.stack([self.total(group) for group in groups])
         known = reward_PG[~reward_PG.isnan()]
         found["reward"], found["reward_std"] = known.mean().item(), known.std().item()
         found["frac_reward_zero_std"] = (~are_mixed(reward_PG)).float().mean().item()
