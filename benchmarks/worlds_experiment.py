@@ -168,21 +168,20 @@ class Difference(NamedTuple):
             return f"{pair} not run."
         seen = f"{self.estimate.detectable():.1f} could be detected"
         bases = f"{self.num_bases} of {len(BASES[self.world])} bases"
-        return f"{pair} {self.points}, {bases}, {self.estimate.num_groups} seeds; {seen}" + (
+        return f"{pair} {self.points} points, {bases}, {self.estimate.num_groups} seeds; {seen}" + (
             "." if self.q_value is None else f"; q = {self.q_value:.3f}."
         )
 
     @property
     def points(self) -> str:
         assert self.estimate is not None
-        return f"{self.estimate.mean:+.1f} ± {self.estimate.half_width():.1f} points"
+        return f"{self.estimate.mean:+.1f} ± {self.estimate.half_width():.1f}"
 
     @property
-    def verdict(self) -> str:
-        """How fast the rule learns, as far as the test of its hypothesis says."""
-        if self.estimate is None or self.q_value is None or self.q_value >= FALSE_DISCOVERIES:
-            return "neither clearly faster nor clearly slower"
-        return "faster" if self.estimate.mean > 0 else "slower"
+    def cell(self) -> str:
+        """The points, in bold where the test of the hypothesis tells them from zero."""
+        is_shown = self.q_value is not None and self.q_value < FALSE_DISCOVERIES
+        return f"**{self.points}**" if is_shown else self.points
 
 
 def differences(trainings: Sequence[Training], of: str = "area") -> list[Difference]:
@@ -203,18 +202,13 @@ def differences(trainings: Sequence[Training], of: str = "area") -> list[Differe
 
 
 def front_page(trainings: Sequence[Training]) -> str:
-    """The front page's sentence on speed and end, of connectivity and of what a rule that knows could do."""
+    """The front page's table of speed and end, of connectivity and of a rule that knows; bold is shown, by its test."""
     speed, end = ({(one.world, one.rule): one for one in differences(trainings, of)} for of in ("area", "last"))
-    said = []
-    for rule, called in (("raw_attention", "connectivity"), ("oracle", "An oracle, which knows where credit belongs,")):
-        reading, reasoning = (speed[world, rule] for world in BASES)
-        other = "or in reasoning" if reading.verdict == reasoning.verdict else f"and {reasoning.verdict} in reasoning"
-        last = " and ".join(end[world, rule].points for world in BASES)
-        said.append(
-            f"{called} learns {reading.verdict} where mistakes are in reading ({reading.points})"
-            f" {other} ({reasoning.points}); its accuracy at the end differs by {last}"
-        )
-    return ". ".join(said)
+    lines = ["| | reading: speed | at the end | reasoning: speed | at the end |", "|---|---|---|---|---|"]
+    for rule, called in (("raw_attention", "connectivity"), ("oracle", "an oracle, which knows where credit belongs")):
+        cells = [text for world in BASES for text in (speed[world, rule].cell, end[world, rule].points)]
+        lines.append(f"| {called} | {' | '.join(cells).replace('-', '−')} |")
+    return "\n".join(lines)
 
 
 def write_csv(trainings: Sequence[Training], path: Path) -> None:
