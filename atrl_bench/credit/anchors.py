@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import BoolTensor, Tensor
 
@@ -17,13 +18,12 @@ def anchor_auc(score_T: Tensor, is_anchor_T: Tensor) -> float:
 
     0.5 is chance. NaN if the response has no anchors or nothing but anchors, since then there is nothing to rank.
     """
-    anchor_A, other_O = score_T[is_anchor_T.bool()].double(), score_T[~is_anchor_T.bool()].double()
+    score, is_anchor = np.asarray(score_T, dtype=np.float64), np.asarray(is_anchor_T, dtype=bool)
+    anchor_A, other_O = score[is_anchor], np.sort(score[~is_anchor])
     if not len(anchor_A) or not len(other_O):
         return math.nan
-    ordered_O = other_O.sort().values
-    below_A = torch.searchsorted(ordered_O, anchor_A, right=False)
-    not_above_A = torch.searchsorted(ordered_O, anchor_A, right=True)
-    return float((below_A + not_above_A).double().mean() / (2 * len(other_O)))
+    below_A, not_above_A = (np.searchsorted(other_O, anchor_A, side) for side in ("left", "right"))
+    return float((below_A + not_above_A).mean() / (2 * len(other_O)))
 
 
 def tokens_of_part(truth: TokenTruth, part: str, token_texts: Sequence[str]) -> BoolTensor:

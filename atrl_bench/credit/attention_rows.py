@@ -176,13 +176,13 @@ def first_equal(product_T: Tensor, rows_TS: Tensor, scale_S: Tensor) -> Tensor |
 
     Only rows are compared whose products, of those rows with anything, are equal but for rounding.
     """
-    sorted_T, order_T = product_T.sort(stable=True)
-    near_T = (sorted_T.diff() <= _ROUNDING * sorted_T[1:]) & (sorted_T[1:] > 0)  # zeros are exact
-    if not bool(near_T.any()):
+    order_T = np.argsort(product_T.numpy(), kind="stable")
+    sorted_T = product_T.numpy()[order_T]
+    near_T = (np.diff(sorted_T) <= _ROUNDING * sorted_T[1:]) & (sorted_T[1:] > 0)  # zeros are exact
+    if not near_T.any():
         return None
-    none = torch.zeros(1, dtype=torch.bool)
-    is_near_T = torch.cat([none, near_T]) | torch.cat([near_T, none])
-    near_N = order_T[is_near_T].sort().values
+    is_near_T = np.append(near_T, False) | np.insert(near_T, 0, False)
+    near_N = torch.from_numpy(np.sort(order_T[is_near_T]))
     scaled_NS = (rows_TS[near_N] * scale_S).numpy()
     whole_N = scaled_NS.view(np.dtype((np.void, scaled_NS.strides[0]))).ravel()
     _, first_N, same_N = np.unique(whole_N, return_index=True, return_inverse=True)

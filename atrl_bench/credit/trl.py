@@ -415,7 +415,7 @@ class CreditWeights:
         Of a sketch `looked` has all tensors, and `rows_TS` is the first of them, the connectivity.
         """
         sketch = None
-        if not bool(rows_TS.isfinite().all()):
+        if not math.isfinite(float(rows_TS.sum())):
             # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
             rows_TS, visual_S = torch.zeros(len(rows_TS), 1), torch.zeros(1, dtype=torch.bool)
             self.num_non_finite += 1

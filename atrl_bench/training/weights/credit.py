@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -75,8 +76,8 @@ def credit_of_sampling(responses: Sequence[SampledResponse]) -> Tensor:
 def thought_tokens(token_texts: Sequence[str]) -> Tensor:
     """Which tokens of a response are thought, (T,): the grader reads the answer in the others."""
     thought, _ = split_thought("".join(token_texts))
-    lengths_T = torch.tensor([len(text) for text in token_texts])
-    return lengths_T.cumsum(0) - lengths_T < len(thought)
+    starts = accumulate((len(text) for text in token_texts[:-1]), initial=0)
+    return torch.tensor([start < len(thought) for start in starts])
 
 
 def require_truth(rule: str, data: TrainingData, *, next_step: str) -> None:
