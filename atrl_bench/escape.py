@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import textwrap
 import unicodedata
 
-WIDTH = 80  # of a terminal
+WIDTH = min(80, max(40, shutil.get_terminal_size((80, 24)).columns))  # of a line on a terminal
 
 # Characters that move the cursor, hide or reorder what a reader sees. Line feed and tab are text.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")

@@ -19,6 +19,7 @@ from atrl_bench.results import write_lock
 from atrl_bench.results.store import Progress, Store
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table as Grid
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -167,17 +168,20 @@ class Watch:
 
     def __enter__(self) -> Self:
         if not self.quiet:
-            self._display.enter_context(self._live_bars() if sys.stderr.isatty() else self._lines())
+            from rich.console import Console
+
+            console = Console(stderr=True)
+            is_drawn = sys.stderr.isatty() and not console.is_dumb_terminal
+            self._display.enter_context(self._live_bars(console) if is_drawn else self._lines())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._display.close()
 
-    def _live_bars(self) -> AbstractContextManager[object]:
-        from rich.console import Console
+    def _live_bars(self, console: Console) -> AbstractContextManager[object]:
         from rich.live import Live
 
-        return Live(get_renderable=self.bars, console=Console(stderr=True), refresh_per_second=1, transient=True)
+        return Live(get_renderable=self.bars, console=console, refresh_per_second=1, transient=True)
 
     @contextmanager
     def _lines(self) -> Iterator[None]:

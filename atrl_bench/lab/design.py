@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from pydantic import Field
 
@@ -370,7 +371,9 @@ def _write(
         )
         files = {f"{stem}.json": f"{content.model_dump_json(indent=2)}\n", **files}
     paths = write_texts(plan.run_dir.root / "designs", files)
-    command = f"atrl-bench run-table {plan.definition.id} --design {paths[0]} {plan.run_dir.training_options}"
+    command = (
+        f"atrl-bench run-table {plan.definition.id} --design {quote(str(paths[0]))} {plan.run_dir.training_options}"
+    )
     if tasks:
         command = f"atrl-bench evaluate MODEL --tasks {','.join(tasks)} --repeats {chosen.repeats}"
     return tuple(map(str, paths)), command
@@ -401,5 +404,5 @@ def read_design(path: Path, table: str) -> DesignFile:
     content = read_settings(path, DesignFile)
     if content.table != table:
         what = f"{path} is a design of {content.table}, not of {table}."
-        raise InvalidFileError(what, next_step=f"atrl-bench run-table {content.table} --design {path}")
+        raise InvalidFileError(what, next_step=f"atrl-bench run-table {content.table} --design {quote(str(path))}")
     return content

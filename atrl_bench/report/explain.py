@@ -13,6 +13,7 @@ from shlex import quote
 from typing import Any
 
 from atrl_bench.digests import plain
+from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, table_options
 from atrl_bench.models.templates import TEMPLATES, choose_template
@@ -148,9 +149,12 @@ def explain(plan: Plan, row: str, column: str) -> Explanation:
     The plan is the whole table's: a corrected p-value depends on every other difference of it.
     """
     definition = plan.definition
-    is_average = column == AVERAGE and definition.average
-    names = [item.id for item in definition.columns] if is_average else [column]
-    definition.select([row], names)  # refuses a name that is none, with the nearest
+    names = [item.id for item in definition.columns]
+    known = [*names, AVERAGE] if definition.average else names
+    definition.select([row], None)  # refuses a name that is none, with the nearest
+    if column not in known:
+        raise UnknownNameError("column", column, known, next_step=f"atrl-bench plan {definition.id}")
+    names = names if column == AVERAGE else [column]
     with plan.run_dir.open_store() as store:
         at = plan.at(best_rates(plan, store))
         table, keys = read_table(plan, store), cell_keys(at, store)

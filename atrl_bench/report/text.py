@@ -25,7 +25,7 @@ from atrl_bench.results import numbers
 if TYPE_CHECKING:
     from rich.text import Text
 
-MIN_NAME = 12  # columns of a terminal for a row's name
+MIN_NAME = 12  # columns of a terminal for a row's name, whose words are not broken
 
 
 def render_markdown(table: Table) -> str:
@@ -159,7 +159,9 @@ def _append_scores(text: Text, table: Table) -> None:
     width = max([10, *(len(line) for cell in cells for line, _ in (_score_line(cell), _change_line(cell)))])
     if any(len(column.text) > width for column in table.columns):
         width = max(width, 11)
-    num_parts = math.ceil(len(table.columns) / ((WIDTH - MIN_NAME) // (width + 1)))
+    words = [word for row in table.rows for word in one_line(row.label).split()]
+    name_width = min(max([MIN_NAME, *map(len, words)]), WIDTH // 2)
+    num_parts = math.ceil(len(table.columns) / ((WIDTH - name_width) // (width + 1)))
     per_part = math.ceil(len(table.columns) / num_parts)
     for start in range(0, len(table.columns), per_part):
         _append_part(text, table, slice(start, start + per_part), width)

@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +59,13 @@ def test_wide_characters_are_counted_as_a_terminal_shows_them():
 
 def test_hostile_characters_are_spelt_out():
     assert printed("a\x1b[2Jb", Rows([("\x07", "x")])) == ["a<U+001B>[2Jb", "  <U+0007>  x"]
+
+
+def test_a_narrow_terminal_gets_lines_of_its_width():
+    program = "from atrl_bench.cli.printing import text_of; print(text_of(['word ' * 30]))"
+    environment = os.environ | {"COLUMNS": "40"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert max(map(len, done.stdout.splitlines())) == 39  # eight words
 
 
 def test_a_command_that_is_longer_than_a_line_can_be_pasted():

@@ -211,3 +211,16 @@ def test_labels_tell_recipes_apart_by_objective_credit_and_selection():
     assert short_label("run", {"recipe": RECIPE | {"credit": credit}}) == "dapo+atrl literal"
     assert short_label("run", {"recipe": RECIPE | {"entropy_fraction": 0.2}}) == "ft_rl"
     assert short_label("cell", CELL) == "geoqa"
+
+
+def test_a_terminal_that_cannot_redraw_gets_lines(store, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.01)
+    with Watch(store, num_jobs=2):
+        time.sleep(0.2)
+    assert terminal.getvalue().startswith("0/2 rows | starting\n")

@@ -3,6 +3,7 @@
 import json
 import math
 import runpy
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ def cli(smoke_dir):
 
 @pytest.fixture
 def smoke_dir(tmp_path):
-    return RunDir.at(tmp_path / "run", load_profile("smoke"), None)
+    return RunDir.at(tmp_path / "a run", load_profile("smoke"), None)
 
 
 def planned(run_dir, **chosen):
@@ -112,6 +113,7 @@ def test_a_budget_gets_the_best_design_that_it_pays(smoke_dir):
 def test_a_design_is_carried_out_by_its_file_and_refused_for_another_table(smoke_dir, cli):
     found = json.loads(cli("design", "main_7b", "--effect", "15", "--rows", ",".join(PAIR), "--json").stdout)
     file = found["files"][0]
+    assert file in shlex.split(found["next"])  # the name of the folder has a space
     priced = cli("run-table", "main_7b", "--design", file, "--dry-run", "--json")
     assert len(json.loads(priced.stdout)["trainings"]) == 2 * found["chosen"]["seeds"]
     assert (smoke_dir.root / "designs" / "main_7b.svg").is_file()

@@ -188,6 +188,15 @@ def test_the_text_fits_eighty_columns_and_says_it_all(store, tmp_path):
     assert max(len(line) for line in text.splitlines() if "a" * 80 not in line) <= 80
 
 
+def test_the_name_of_a_row_is_not_broken_beside_many_columns(store, tmp_path):
+    tasks = ["geoqa_test", "mathvista_testmini", "mathverse_testmini", "mathvision_testmini", "mmmu_val", "emma_test"]
+    for task in tasks:
+        for model in ("main_7b_grpo_dapo", "other"):
+            fill(store, spec(model, task), single(1, 0, 1))
+    table = compared(tmp_path, "main_7b_grpo_dapo", "other", tasks)
+    assert any(line.startswith("main_7b_grpo_dapo ") for line in terminal_text(table).plain.splitlines())
+
+
 def test_a_single_problem_has_a_difference_without_an_interval(store, tmp_path):
     a, b = fill(store, spec("a"), single(0.5)), fill(store, spec("b"), single(0.25))
     table = compared(tmp_path, a, b)

@@ -143,6 +143,8 @@ def test_an_unknown_row_or_column_names_the_nearest(plan):
         explain(plan, "grpo_atlr", "geoqa_test")
     with pytest.raises(UnknownNameError, match="geoqa_test"):
         explain(plan, "grpo", "geoqa")
+    with pytest.raises(UnknownNameError, match="Did you mean average"):
+        explain(plan, "grpo", "averge")
 
 
 def test_a_report_of_what_has_not_changed_writes_no_file(plan):
