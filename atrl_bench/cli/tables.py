@@ -67,6 +67,13 @@ POINT_HELP = "field=value[,value...] of the credit or the recipe; repeatable, fo
 Budget = Annotated[str | None, Option(help="hours of a GPU or a core at most: 2000h, 20m")]
 
 
+def points(value: float | None) -> float | None:
+    """The effect that was named; infinity and NaN are none."""
+    if value is not None and not 0.01 <= value <= 100:
+        raise BadParameter(f"{value} is not in the range 0.01<=x<=100.")
+    return value
+
+
 @with_options(*RUN)
 def run_table(
     options: Options,
@@ -75,7 +82,7 @@ def run_table(
     until: Annotated[
         Literal["decided"] | None, Option(help="decided: one seed more at a time, until --effect is shown or excluded")
     ] = None,
-    effect: Annotated[float | None, Option(min=0.01, help="points, with --until decided")] = None,
+    effect: Annotated[float | None, Option(callback=points, help="points, with --until decided")] = None,
     budget: Budget = None,
 ) -> None:
     """Train the rows, evaluate the columns, write the report.
@@ -179,7 +186,7 @@ def plan(options: Options, table: TableArgument) -> None:
 @with_options(*TABLE)
 def design(
     options: Options,
-    effect: Annotated[float, Option(min=0.01, help="points that a row has to be better by")],
+    effect: Annotated[float, Option(callback=points, help="points that a row has to be better by")],
     table: Annotated[
         str | None, Argument(help="a table of `atrl-bench list tables`", autocompletion=complete_tables)
     ] = None,

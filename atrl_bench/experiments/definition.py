@@ -87,7 +87,7 @@ class GroupDefinition(Settings):
 class RowDefinition(Settings):
     """One model of the table: the base model itself, the base model after one recipe, or a model behind an endpoint."""
 
-    id: str = Field(description="how the command line calls it")
+    id: str = Field(pattern=r"^[^\s,/]+$", description="how the command line and files call it")
     label: str = Field(description="how a report prints it")
     group: str | None = Field(None, description="the heading it stands under")
     recipe: str | None = Field(
@@ -177,6 +177,13 @@ class TableDefinition(Settings):
             for name, count in Counter(names).items():
                 if count > 1:
                     raise ValueError(f"{kind} {name} is there twice")
+        if AVERAGE in (column.id for column in self.columns):
+            raise ValueError(
+                f"column {AVERAGE} is the mean of the others, which no definition lists; name it otherwise"
+            )
+        for row in self.rows:
+            if row.compared_with == row.id:
+                raise ValueError(f"row {row.id} is compared with itself")
         for who, named, known, otherwise in self._references():
             if named is not None and named not in known:
                 raise ValueError(f"{who} {named}, which is {otherwise}")

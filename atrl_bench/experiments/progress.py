@@ -269,10 +269,10 @@ def _row_seconds(took: Sequence[float], num_workers: int, trainings: Sequence[fl
 
 
 def _training_seconds(beat: Progress, begun: Sequence[float]) -> float:
-    """How long a training takes: until its first step has ended, then by its own speed.
+    """How long a training takes: until its first beat, then by its own speed.
 
     Its row is the last one that had begun by then.
     """
     start = max((each for each in begun if each <= beat.started), default=begun[0])
-    of_a_step = (beat.updated - beat.started) / (beat.done - beat.start_done)
-    return beat.started - start + of_a_step * (beat.total - 1)
+    of_a_rollout = (beat.updated - beat.started) / (beat.done - beat.start_done)
+    return beat.started - start + of_a_rollout * (beat.total - beat.start_done)

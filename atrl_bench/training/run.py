@@ -73,10 +73,10 @@ def train(
 
     The folder has the model (LoRA adapters merged into it, so that it loads like any other, and beside it in
     `adapter/`), the processor, `recipe.yaml`, `metrics.jsonl` with a line per optimiser step, and `done.json`, written
-    last. `on_progress(rollouts done, rollouts)` is called after each rollout; `trackers` are told the metrics too. Of
-    several processes of one launch the main one alone touches `out`, and knows `spec`. A checkpoint that `kept_in` has
-    is taken from there. verl is told to spread over `gpus`. SIGTERM or SIGUSR1 has it save after the running update and
-    raise `Stopped`.
+    last. `on_progress(rollouts done, rollouts)` is called before the first rollout and after each; `trackers` are told
+    the metrics too. Of several processes of one launch the main one alone touches `out`, and knows `spec`. A checkpoint
+    that `kept_in` has is taken from there. verl is told to spread over `gpus`. SIGTERM or SIGUSR1 has it save after the
+    running update and raise `Stopped`.
     """
     from atrl_bench.training.checkpoints import last_checkpoint, step_of  # and with it torch
 
@@ -166,11 +166,12 @@ def _trained(
     from atrl_bench.training.saving import save_model
 
     processes, size = launched(), trainer.updates_per_rollout
-    if on_progress is not None and processes.is_main:
-        tell, rollouts = on_progress, trainer.num_updates // size
-        trainer.watchers.append(lambda: None if trainer.step % size else tell(trainer.rollout, rollouts))
     if checkpoint is not None:
         trainer.resume(checkpoint)
+    if on_progress is not None and processes.is_main:
+        tell, rollouts = on_progress, trainer.num_updates // size
+        tell(trainer.rollout, rollouts)  # a first rollout may take an hour
+        trainer.watchers.append(lambda: None if trainer.step % size else tell(trainer.rollout, rollouts))
     with heard() as request:
         trainer.train(request)
     save_model(trainer, folder)

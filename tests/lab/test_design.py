@@ -133,6 +133,11 @@ def test_tasks_have_a_design_without_a_table(smoke_dir, cli):
     cli("design", "--effect", "15", refused=SystemExit)
 
 
+@pytest.mark.parametrize("effect", ["0", "101", "inf", "nan"])
+def test_an_effect_that_no_accuracy_can_have_is_refused(cli, effect):
+    assert cli("design", "main_7b", "--effect", effect, refused=SystemExit).code == 2
+
+
 def test_a_table_without_comparisons_has_no_design(cli):
     error = cli("design", "main_7b", "--rows", "zero_shot,grpo", "--effect", "2", refused=InvalidFileError)
     assert "no two of these rows differ in their credit alone" in str(error)

@@ -151,7 +151,7 @@ def test_a_finished_run_leaves_a_checkpoint_that_loads_and_returns_at_once_when_
 
     progress = []
     first = run(tmp_path, on_progress=lambda done, total: progress.append((done, total)))
-    assert progress == [(1, 2), (2, 2)]
+    assert progress == [(0, 2), (1, 2), (2, 2)]
     AutoModelForImageTextToText.from_pretrained(first.checkpoint)
     AutoProcessor.from_pretrained(first.checkpoint)
     names = {path.name for path in first.checkpoint.iterdir()}
