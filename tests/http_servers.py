@@ -80,7 +80,7 @@ class ChatServer(QuickServer):
 
     def judge(self, store: Any = None, **settings: Any) -> Judge:
         """A judge at this server that notes how long it would have slept."""
-        return Judge(self.config(**settings), store, sleep=self.waits.append)
+        return Judge(self.config(sleep=self.waits.append, **settings), store)
 
 
 def completion(

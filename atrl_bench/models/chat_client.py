@@ -69,6 +69,7 @@ class EndpointConfig:
     seconds: float = 900.0  # for one whole reply, however slowly it drips
     first_wait: float = 0.5  # doubled after every failure
     budget: Budget | None = field(default=None, compare=False, repr=False)  # of the requests of one command
+    sleep: Callable[[float], object] | None = field(default=None, compare=False, repr=False)  # None: until it is closed
 
     def __post_init__(self) -> None:
         address = _address(self.base_url)
@@ -83,12 +84,12 @@ class EndpointConfig:
 class ChatClient:
     """A connection to one endpoint, shared between threads; use it as a context manager."""
 
-    def __init__(self, config: EndpointConfig, *, sleep: Callable[[float], object] | None = None) -> None:
+    def __init__(self, config: EndpointConfig) -> None:
         from atrl_bench.models.http import BoundedHttp
 
         self.config = config
         self._closed = threading.Event()
-        self._sleep = sleep or self._closed.wait
+        self._sleep = config.sleep or self._closed.wait
         self._refused: frozenset[str] = frozenset()  # the parameters this server has turned down
         self._url = config.base_url.rstrip("/").removesuffix("/chat/completions")
         self._secret = Secret(os.environ.get(config.api_key_variable), config.api_key_variable)
@@ -296,7 +297,6 @@ def ask_all(
     max_tokens: int,
     read_cut_off: bool = False,
     on_reply: Callable[[Question, Reply[Reading]], None] | None = None,
-    sleep: Callable[[float], object] | None = None,
 ) -> list[Reply[Reading]]:
     """The reply to each question, in order; `endpoint.num_parallel` are asked at a time.
 
@@ -328,7 +328,7 @@ def ask_all(
 
     if not questions:
         return []
-    with ChatClient(endpoint, sleep=sleep) as client, ThreadPoolExecutor(endpoint.num_parallel) as threads:
+    with ChatClient(endpoint) as client, ThreadPoolExecutor(endpoint.num_parallel) as threads:
         try:
             return list(threads.map(ask, questions))
         except BaseException:

@@ -44,16 +44,9 @@ class ServedModel:
 class EndpointModel:
     """Answers prompts by asking a server; may be called from several threads at a time."""
 
-    def __init__(
-        self,
-        config: EndpointConfig,
-        *,
-        never_drawn: Sequence[int] = (),
-        counts_ends: bool = False,
-        sleep: Callable[[float], object] | None = None,
-    ) -> None:
+    def __init__(self, config: EndpointConfig, *, never_drawn: Sequence[int] = (), counts_ends: bool = False) -> None:
         """Keep what is known of the server: which tokens it may not draw, and whether it counts those that end."""
-        self.client = ChatClient(config, sleep=sleep)
+        self.client = ChatClient(config)
         self._never_drawn, self._counts_ends = tuple(never_drawn), counts_ends
         self._one_at_a_time = False  # the server gives one answer a request, whatever it is asked for
         self._shown: WeakKeyDictionary[Prompt, tuple[list[dict[str, Any]], str]] = WeakKeyDictionary()

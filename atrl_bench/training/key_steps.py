@@ -66,7 +66,6 @@ def extract_key_steps(
     *,
     max_problems: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-    sleep: Callable[[float], object] | None = None,
 ) -> KeyStepsResult:
     """The file with the key steps of training set `name`, asked of `endpoint` for every problem not yet in it.
 
@@ -110,7 +109,6 @@ def extract_key_steps(
             max_tokens=MAX_TOKENS,
             read_cut_off=True,
             on_reply=write,
-            sleep=sleep,
         )
     return KeyStepsResult(path, len(read_key_step_file(path)), num_refused)
 

@@ -23,14 +23,13 @@ def as_number(text: str) -> int | None:
 
 def ask(server, questions, **settings):
     return ask_all(
-        server.config(num_attempts=2, num_parallel=settings.pop("num_parallel", 4)),
+        server.config(num_attempts=2, num_parallel=settings.pop("num_parallel", 4), sleep=lambda _: None),
         questions,
         lambda question: [{"role": "user", "content": str(question)}],
         as_number,
         wanted="number",
         temperature=0.0,
         max_tokens=8,
-        sleep=lambda _: None,
         **settings,
     )
 

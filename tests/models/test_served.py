@@ -332,7 +332,7 @@ def test_an_answer_that_was_cut_is_truncated() -> None:
 def test_one_failure_of_any_kind_is_retried(failure) -> None:
     waits: list[float] = []
     with ChatServer(failure, ANSWER) as server:
-        model = EndpointModel(server.endpoint(first_wait=0.5), sleep=waits.append)
+        model = EndpointModel(server.endpoint(first_wait=0.5, sleep=waits.append))
         [[answer]] = model.generate([PROMPT], [[0]], WARM)
     assert answer.text == "The answer is \\boxed{0}."
     assert waits == [0.5]
@@ -342,9 +342,8 @@ def test_the_wait_doubles_and_a_server_that_asks_for_time_gets_it_up_to_a_minute
     waits: list[float] = []
     broken, busy = refusal(500, "broken"), (429, {"Retry-After": "7"}, b"")
     with ChatServer(broken, broken, busy, (503, {"Retry-After": "9999"}, b""), ANSWER) as server:
-        EndpointModel(server.endpoint(num_attempts=5, first_wait=0.5), sleep=waits.append).generate(
-            [PROMPT], [[0]], WARM
-        )
+        endpoint = server.endpoint(num_attempts=5, first_wait=0.5, sleep=waits.append)
+        EndpointModel(endpoint).generate([PROMPT], [[0]], WARM)
     assert waits == [0.5, 1.0, 7.0, 60.0]
 
 

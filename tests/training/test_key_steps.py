@@ -28,9 +28,8 @@ def steps_of(body):
 
 
 def extract(model, folder, **options):
-    return extract_key_steps(
-        "geometry3k", folder, model.endpoint(num_attempts=2, num_parallel=2), sleep=lambda _: None, **options
-    )
+    endpoint = model.endpoint(num_attempts=2, num_parallel=2, sleep=lambda _: None)
+    return extract_key_steps("geometry3k", folder, endpoint, **options)
 
 
 def test_every_problem_gets_its_key_steps_and_training_reads_them(serve, folder):

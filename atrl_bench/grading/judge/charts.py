@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from atrl_bench.grading.judge.chart_prompt import CRITERIA, chart_messages
@@ -43,9 +43,7 @@ def _distinct(pairs: Sequence[tuple[str, Any]]) -> bool:
     return len({name for name, _ in pairs}) == len(pairs)
 
 
-def ask_about(
-    pictures: Sequence[tuple[bytes, bytes]], config: JudgeConfig, *, sleep: Callable[[float], object] | None = None
-) -> list[Reply[dict[str, int]]]:
+def ask_about(pictures: Sequence[tuple[bytes, bytes]], config: JudgeConfig) -> list[Reply[dict[str, int]]]:
     """The judge's points for (reference, candidate) pairs; raises `EndpointError` when it does not answer."""
     different = list(dict.fromkeys(pictures))
     replies = ask_all(
@@ -56,18 +54,13 @@ def ask_about(
         wanted="points",
         temperature=config.temperature,
         max_tokens=config.max_tokens,
-        sleep=sleep,
     )
     by_pair = dict(zip(different, replies, strict=True))
     return [by_pair[pair] for pair in pictures]
 
 
 def with_opinions(
-    answers: Sequence[tuple[str, Gold]],
-    verdicts: Sequence[Verdict],
-    config: JudgeConfig,
-    *,
-    sleep: Callable[[float], object] | None = None,
+    answers: Sequence[tuple[str, Gold]], verdicts: Sequence[Verdict], config: JudgeConfig
 ) -> list[Verdict]:
     """The low-level verdicts with the judge's opinion added: (low + high) / 2, both among the details.
 
@@ -80,7 +73,7 @@ def with_opinions(
     drawings = draw_many([*(answers[index][1].answer for index in drawn), *programs])
     sides = drawings[: len(drawn)], drawings[len(drawn) :]
     pairs = [(reference.picture, candidate.picture) for reference, candidate in zip(*sides, strict=True)]
-    opinions = dict(zip(drawn, ask_about(pairs, config, sleep=sleep), strict=True))
+    opinions = dict(zip(drawn, ask_about(pairs, config), strict=True))
     return [_combined(v, opinions[index]) if index in opinions else v for index, v in enumerate(verdicts)]
 
 

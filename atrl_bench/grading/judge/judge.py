@@ -73,10 +73,9 @@ class Judge:
         key: str | None = None,
         read: Callable[[str], str | None] = verdict_in,
         wanted: str = "verdict",
-        sleep: Callable[[float], object] | None = None,
     ) -> None:
         self.config, self.store, self.key = config, store, key or spec_key(config.identity)
-        self._read, self._wanted, self._sleep = read, wanted, sleep
+        self._read, self._wanted = read, wanted
         self._judgements: dict[str, Judgement] = {}  # by question, those that are kept
 
     def grade_many(self, candidates: Sequence[Candidate]) -> list[Verdict]:
@@ -140,7 +139,6 @@ class Judge:
             temperature=self.config.temperature,
             max_tokens=self.config.max_tokens,
             on_reply=decide,
-            sleep=self._sleep,
         )
         return decisions
 

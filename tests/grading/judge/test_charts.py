@@ -16,7 +16,7 @@ HALF = {name: most // 2 for name, most in CRITERIA.items()}
 
 
 def ask(server, pictures):
-    return ask_about(pictures, server.config(), sleep=lambda _: None)
+    return ask_about(pictures, server.config(sleep=lambda _: None))
 
 
 # Parsing ----------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def drawings(monkeypatch):
 def test_with_a_judge_an_answer_is_worth_the_mean_of_both_levels(drawings):
     answers = [("```python\ncandidate\n```", Gold("gold", kind="text", metric="chart"))]
     with ChatServer(json.dumps(HALF)) as server:
-        [verdict] = with_opinions(answers, [scored(0.75)], server.config(), sleep=lambda _: None)
+        [verdict] = with_opinions(answers, [scored(0.75)], server.config(sleep=lambda _: None))
     # (0.75 + 50 / 100) / 2
     assert (verdict.state, verdict.score) == ("wrong", 0.625)
     assert (verdict.details["low"], verdict.details["high"], verdict.details["judge_types"]) == (0.75, 0.5, 0.5)
@@ -121,5 +121,5 @@ def test_what_does_not_run_stays_at_0_without_being_asked_about(drawings):
 def test_an_answer_without_an_opinion_is_not_scored(drawings):
     answers = [("```python\ncandidate\n```", Gold("gold", kind="text", metric="chart"))]
     with ChatServer("no") as server:
-        [verdict] = with_opinions(answers, [scored(0.75)], server.config(), sleep=lambda _: None)
+        [verdict] = with_opinions(answers, [scored(0.75)], server.config(sleep=lambda _: None))
     assert (verdict.state, verdict.score, verdict.points) == ("judge failed", None, 0.0)
