@@ -51,7 +51,7 @@ def generalised_advantages(
 
 def whitened(values_BT: Tensor, mask_BT: Tensor, total: Total = lambda tensor: tensor) -> Tensor:
     """The values with mean zero and variance one over all response tokens, zero on padding."""
-    count = total(mask_BT.sum())
+    count = total(mask_BT.sum()).clamp(min=1)
     centred_BT = (values_BT - total((values_BT * mask_BT).sum()) / count) * mask_BT
     return centred_BT / (total(centred_BT.square().sum()) / count + 1e-8).sqrt()
 
@@ -102,7 +102,7 @@ class Critic:
         total: Total = lambda tensor: tensor,
     ) -> list[float]:
         """Take the steps of one rollout and return the mean loss of a token before each of them."""
-        count, losses = total(mask_BT.sum()), []
+        count, losses = total(mask_BT.sum()).clamp(min=1), []
         for _ in range(self.settings.updates_per_rollout):
             self.optimizer.zero_grad()
             sum_of_losses = torch.zeros((), device=returns_BT.device)
@@ -150,18 +150,23 @@ class GeneralisedAdvantages(GroupRelative):
         self.kl_in_reward = critic.settings.kl_in_reward
 
     def __call__(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> Tensor:
-        """Whitened advantages_BT, and let the critic learn from the rollout."""
-        settings, mask_BT = self.critic.settings, rollout.mask_BT.float()
+        """Whitened advantages_BT, and let the critic learn from the rollout.
+
+        A response that no reward could grade, NaN, has no advantages, and the critic does not learn from it.
+        """
+        settings = self.critic.settings
+        rewards_B = torch.stack([tools.total_rewards(one.group)[one.repeat] for one in responses])
+        mask_BT = rollout.mask_BT.float() * ~rewards_B.isnan().to(rollout.mask_BT.device)[:, None]
 
         def mean(values_BT: Tensor) -> float:
-            return (tools.processes.total((values_BT * mask_BT).sum()) / tools.processes.total(mask_BT.sum())).item()
+            total = tools.processes.total
+            return (total((values_BT * mask_BT).sum()) / total(mask_BT.sum()).clamp(min=1)).item()
 
         with tools.clock.phase("critic"):
             features_BTH, logprobs_BT = hidden_states(rollout, tools)
             values_BT = self.critic.values(features_BTH) * mask_BT
-            rewards_B = torch.stack([tools.total_rewards(one.group)[one.repeat] for one in responses]).nan_to_num()
             rewards_BT = torch.zeros_like(mask_BT)  # but for the last token of each response
-            rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B.to(mask_BT)
+            rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B.nan_to_num().to(mask_BT)
             if settings.kl_in_reward:
                 assert rollout.reference_BT is not None
                 difference_BT = (logprobs_BT - rollout.reference_BT) * mask_BT

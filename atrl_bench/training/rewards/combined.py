@@ -82,9 +82,13 @@ class Rewards:
         """Of each reward, of their weighted sum, and the share of groups without an advantage."""
         found = {}
         for name, reward_R in zip(self.names, torch.cat([group.rewards_GF for group in groups]).unbind(1), strict=True):
-            known = reward_R[~reward_R.isnan()]
-            found[f"rewards/{name}/mean"], found[f"rewards/{name}/std"] = known.mean().item(), known.std().item()
-        known = reward_PG[~reward_PG.isnan()]
-        found["reward"], found["reward_std"] = known.mean().item(), known.std().item()
+            found[f"rewards/{name}/mean"], found[f"rewards/{name}/std"] = _moments(reward_R)
+        found["reward"], found["reward_std"] = _moments(reward_PG)
         found["frac_reward_zero_std"] = (~are_mixed(reward_PG)).float().mean().item()
         return found
+
+
+def _moments(reward: Tensor) -> tuple[float, float]:
+    """Mean and deviation of what is known, NaN where too little is."""
+    known = reward[~reward.isnan()]
+    return known.mean().item(), known.std().item() if len(known) > 1 else math.nan

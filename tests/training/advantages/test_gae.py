@@ -1,6 +1,7 @@
 """Actor-critic: advantages by hand, a critic that learns, and its place beside the policy."""
 
 import hashlib
+import math
 from pathlib import Path
 
 import pytest
@@ -84,18 +85,29 @@ def test_a_clipped_critic_moves_little_in_one_rollout_and_far_in_many(toy):
     assert losses[0.05][9] < 0.2 * losses[0.05][0]
 
 
-def test_before_the_critic_has_learned_advantages_are_the_discounted_rewards_whitened(make_trainer):
-    # Every value starts at zero and a response's only reward is at its end: A_t = 0.95^(T - t) R, then whitened.
+@pytest.mark.parametrize("ungraded", [[], [0, 5], range(16)])
+def test_before_the_critic_has_learned_advantages_are_the_discounted_rewards_whitened(make_trainer, ungraded):
+    # Every value starts at zero and a response's only reward is at its end: A_t = 0.95^(T - t) R, then whitened; what
+    # no reward could grade has none and is not learned from.
     trainer = make_trainer("actor_critic")
     rewards = {}
     original = trainer.rewards.total
-    trainer.rewards.total = lambda group: rewards.setdefault(group.row, original(group))
+
+    def total(group):
+        reward_G = original(group)
+        first = len(rewards) * len(reward_G)
+        reward_G[[g for g in range(len(reward_G)) if first + g in ungraded]] = math.nan
+        return rewards.setdefault(group.row, reward_G)
+
+    trainer.rewards.total = total
     batch = rollout_of(trainer)
     plain = torch.cat(list(rewards.values()))
-    discounted_BT = plain[:, None] * 0.95 ** torch.arange(9, -1, -1)
-    assert torch.allclose(batch.advantages, whitened(discounted_BT, torch.ones(16, 10)), atol=1e-5)
-    mask = batch.mask_BT
-    assert (batch.advantages * mask).sum().item() == pytest.approx(0.0, abs=1e-3)
+    counts_BT = (~plain.isnan()).float()[:, None] * torch.ones(16, 10)
+    discounted_BT = plain.nan_to_num()[:, None] * 0.95 ** torch.arange(9, -1, -1)
+    assert torch.allclose(batch.advantages, whitened(discounted_BT, counts_BT), atol=1e-5)
+    assert not batch.advantages[list(ungraded)].any()
+    assert (batch.advantages * batch.mask_BT).sum().item() == pytest.approx(0.0, abs=1e-3)
+    assert all(map(math.isfinite, noted(trainer, "critic/loss")))
 
 
 @pytest.mark.parametrize("schedule", ["strict", "minibatch4"])
