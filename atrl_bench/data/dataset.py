@@ -265,10 +265,11 @@ def _not_fetched(dataset: Dataset) -> NotFetchedError:
         made = dataset.publication.made
         origins = " and ".join(item.url or str(item.hub_id) for item in made.sources) if made else "nothing published"
         why = f"It is made from {origins}."
+    fetch = f"atrl-bench fetch {dataset.name} --profile paper"
     return NotFetchedError(
         f"{dataset.title[:1].upper()}{dataset.title[1:]} is not here yet.",
         why=why,
-        next_step=f"atrl-bench fetch {dataset.name}, or give a --data-dir that has it as {dataset.folder}/",
+        next_step=f"{fetch}, or give a --data-dir that has it as {dataset.folder}/",
     )
 
 
@@ -282,7 +283,7 @@ def _nothing_to_show(dataset: Dataset, folder: Path, names: Sequence[str]) -> Mi
     return MissingDataError(
         what,
         why=f"The first is {names[0]}; they are in {_media_words(dataset)}.",
-        next_step=f"atrl-bench fetch {dataset.name} brings them without --data-dir",
+        next_step=f"atrl-bench fetch {dataset.name} --profile paper brings them without --data-dir",
     )
 
 

@@ -231,7 +231,7 @@ def data(run_dir: RunDir) -> Iterator[Check]:
     ):
         if those:
             words = f"{how}: {', '.join(each.name for each in those)}"
-            yield Check(name, absent, words, f"atrl-bench fetch {those[0].name}")
+            yield Check(name, absent, words, f"atrl-bench fetch {those[0].name} {profile.option}")
 
 
 def disk(run_dir: RunDir) -> Iterator[Check]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from atrl_bench.experiments.run import run_on_cluster
 from atrl_bench.experiments.run_dir import RunDir, keep_settings, read_settings
 from atrl_bench.grading.judge.agreement import JudgeSummary, judge_summary
 from atrl_bench.printable import Block, Record, Rows, counted
+from atrl_bench.results import numbers
 from atrl_bench.results.records import Sample
 from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics.means import Estimate
@@ -39,9 +41,13 @@ MAX_NAME = 34  # columns of a terminal
 
 def _row(name: str, metric: str, score: Estimate) -> tuple[str, ...]:
     name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
-    half_width = 100 * score.half_width()
-    # Two groups of problems say nothing about a third.
-    interval = f"± {half_width:.2f} %" if half_width < 100 else f"%, n = {score.num_problems}"
+    half_width = score.half_width()
+    if half_width >= 1 or math.isnan(half_width):  # two groups of problems say nothing about a third
+        interval = f"%, n = {score.num_problems}"
+    elif half_width <= score.mean <= 1 - half_width:
+        interval = f"± {100 * half_width:.2f} %"
+    else:
+        interval = f"%, {numbers.interval(score)}"
     return name, metric, f"{100 * score.mean:.2f}", interval
 
 

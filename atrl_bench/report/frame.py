@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.tasks import Task, find_task, scored
 from atrl_bench.experiments.ablation import with_saved_points
 from atrl_bench.experiments.definition import list_tables, table_under
 from atrl_bench.experiments.plan import best_rates, cell_keys, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.profiles import load_profile
+from atrl_bench.profiles import list_profiles, load_profile
 from atrl_bench.report.build import credit_name
 from atrl_bench.report.rendered import rendered_tables
 from atrl_bench.results.statistics.means import Estimate
@@ -51,9 +50,11 @@ def frame(run_dir: RunDir | Path | str) -> DataFrame:
     """
     import pandas as pd
 
-    folder = run_dir if isinstance(run_dir, RunDir) else _run_dir(Path(run_dir))
-    with folder.open_store(read_only=True) as store:
-        places = list(places_of_cells(folder, store))
+    # Of what stands in no table the store says all, under any profile.
+    if not isinstance(run_dir, RunDir):
+        run_dir = under_its_profile(RunDir.at(Path(run_dir), load_profile("mini")))
+    with run_dir.open_store(read_only=True) as store:
+        places = list(places_of_cells(run_dir, store))
         lines = [place.fields | _measured(store, place.cell, place.metric) for place in places]
         placed = {place.cell.key for place in places}
         for cell in store.cells(state="done"):
@@ -90,25 +91,18 @@ def places_of_cells(run_dir: RunDir, store: Store) -> Iterator[CellPlace]:
                         yield CellPlace(fields | {"seed": seed}, column.metric, cell)
 
 
-def _run_dir(root: Path) -> RunDir:
-    """The folder under the profile that its tables were made with."""
+def under_its_profile(run_dir: RunDir) -> RunDir:
+    """The folder under the profile that its tables were made with, where it has any."""
     known = list_tables()  # the page of other evaluations may be of a profile that is only a file
-    profiles = {table.profile for name, table in rendered_tables(root / "reports").items() if name in known}
-    if not profiles:
-        if not (root / "store.sqlite").is_file():
-            raise MissingDataError(
-                f"Nothing was measured in {root}.",
-                next_step=f"atrl-bench evaluate MODEL --tasks geoqa_test --out {quote(str(root))}, "
-                "or a table: run-table main_7b",
-            )
-        return RunDir.at(root, load_profile("mini"))  # of what stands in no table the store says all
-    if len(profiles) > 1:
+    tables = rendered_tables(run_dir.reports)
+    profiles = sorted({table.profile for name, table in tables.items() if name in known})
+    if len(profiles) > 1 or not set(profiles) <= set(list_profiles()):
         raise AtrlBenchError(
-            f"{root} has tables of the profiles {', '.join(sorted(profiles))}.",
-            why="Their numbers do not belong into one column.",
-            next_step="name the profile: frame(RunDir.at(path, load_profile(name)))",
+            f"{run_dir.root} has tables of the {'profiles' if len(profiles) > 1 else 'profile'} {', '.join(profiles)}.",
+            why="Numbers of several profiles do not belong into one column." if len(profiles) > 1 else "It is a file.",
+            next_step="name the profile: --profile, or in Python frame(RunDir.at(path, load_profile(name)))",
         )
-    return RunDir.at(root, load_profile(profiles.pop()))
+    return replace(run_dir, profile=load_profile(profiles[0])) if profiles else run_dir
 
 
 def _measured(store: Store, cell: Cell, metric: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import pytest
 from html_page import Page
@@ -177,6 +178,7 @@ def test_thought_is_counted_apart_wherever_a_server_puts_it_and_an_unfinished_on
     words = ("--base-url", server.url, "--profile", "smoke", "--tasks", "mine.jsonl", "--repeats", "1", *COLUMNS)
     said = run("evaluate", "thinker", *words)
     assert "3 correct, 1 unparseable; 1 truncated" in said
+    assert re.search(r"75\.00  %, \d+\.\d to \d+\.\d\n", said)  # half of it would leave 0 to 100
     run("export", "jsonl", "--profile", "smoke")
     lines = [json.loads(line) for line in (here / "runs/smoke/exports/samples.jsonl").read_text().splitlines()]
     # By the server's count where it gives one, else by the share of letters.

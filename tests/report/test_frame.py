@@ -9,8 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from stored import fill_cell
+from typer.testing import CliRunner
 
 import atrl_bench
+from atrl_bench.cli import app
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.experiments.definition import load_table
@@ -109,7 +111,7 @@ def test_scores_are_exported_as_the_same_lines_in_three_forms(run_dir, tmp_path)
 
 
 def test_a_folder_is_read_under_the_profile_that_its_tables_have(run_dir, tmp_path):
-    with pytest.raises(MissingDataError, match="Nothing was measured"):
+    with pytest.raises(MissingDataError, match="no result store"):
         atrl_bench.frame(tmp_path)
     reports = tmp_path / "reports"
     reports.mkdir()
@@ -121,7 +123,7 @@ def test_a_folder_is_read_under_the_profile_that_its_tables_have(run_dir, tmp_pa
 
 
 def test_the_page_runs_as_it_is(run_dir, monkeypatch, capsys):
-    monkeypatch.setattr("atrl_bench.report.frame._run_dir", lambda _: run_dir)
+    monkeypatch.setattr("atrl_bench.report.frame.under_its_profile", lambda _: run_dir)
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S):
         exec(block, names)
@@ -154,6 +156,16 @@ def test_a_rows_bare_name_is_answered_with_a_command_that_works(run_dir):
     assert compare_models(command[2], command[3], ["geoqa_test"], run_dir).rows
     with pytest.raises(MissingDataError, match="atrl-bench run-table main_7b --rows dapo"):
         compare_models("main_7b:dapo", "main_7b:grpo", ["geoqa_test"], run_dir)
+
+
+def test_an_export_that_names_no_profile_is_of_the_profile_of_the_tables(run_dir, tmp_path):
+    for form in ("card", "scores"):
+        done = CliRunner().invoke(app, ["export", form, "--out", str(run_dir.root), "--to", str(tmp_path)])
+        assert done.exit_code == 0, done.output
+    cards = [path.read_text() for path in tmp_path.glob("cards/*/README.md")]
+    assert len(cards) == 2
+    assert all("under its profile `smoke`" in card for card in cards)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "scores.parquet"), atrl_bench.frame(run_dir))
 
 
 def test_answers_are_exported_by_table_row_recipe_credit_and_seed(run_dir, tmp_path):

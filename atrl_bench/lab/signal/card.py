@@ -95,8 +95,8 @@ def advice_of(signal: Signal) -> Advice:
     if good:
         best = max(good, key=lambda one: one.efficiency_scaled.low)
         return Advice("this rule", f"Train with {best.rule}: {_worth(best)}{_step(best)}.", best.rule)
-    most = max(rules, key=_high)
-    if _high(most) < WORTH:
+    most = max(rules, key=lambda one: one.efficiency_scaled.upper)
+    if most.efficiency_scaled.upper < WORTH:
         sentence = (
             f"Train without credit: no rule is worth {WORTH:g} times the prompts. The most any may be: {_worth(most)}."
         )
@@ -113,12 +113,8 @@ def _is_loss(one: RuleSignal) -> bool:
     return one.step is not None and one.step.over_uniform.interval()[1] < 0
 
 
-def _high(one: RuleSignal) -> float:
-    return math.inf if math.isnan(one.efficiency_scaled.high) else one.efficiency_scaled.high
-
-
 def _prompts_needed(one: RuleSignal, prompts: int) -> int | None:
-    of, high = one.efficiency_scaled, _high(one)
+    of, high = one.efficiency_scaled, one.efficiency_scaled.upper
     if of.factor <= 1 or of.low <= 0 or math.isinf(high):
         return None
     needed = prompts * ((math.log(high) - math.log(of.low)) / 2 / math.log(of.factor)) ** 2
@@ -127,7 +123,7 @@ def _prompts_needed(one: RuleSignal, prompts: int) -> int | None:
 
 def _worth(one: RuleSignal) -> str:
     of = one.efficiency_scaled
-    return f"worth {of.factor:.2f} [{of.low:.2f}, {_high(one):.2f}] times the prompts".replace("inf", "∞")
+    return f"worth {of.text} times the prompts"
 
 
 def _step(one: RuleSignal) -> str:

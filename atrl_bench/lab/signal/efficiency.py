@@ -21,6 +21,7 @@ Shapes: K blocks, R rules (the first is uniform credit).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +56,15 @@ class Efficiency:
     factor: Number
     low: Number
     high: Number
+
+    @property
+    def upper(self) -> float:
+        """The upper end, also of a stored one: JSON has no word for infinity."""
+        return math.inf if math.isnan(self.high) else self.high
+
+    @property
+    def text(self) -> str:
+        return f"{self.factor:.2f} [{self.low:.2f}, {self.upper:.2f}]".replace("inf", "∞").replace("nan", "–")
 
 
 def efficiencies(moments: Moments, num_resamples: int = NUM_RESAMPLES) -> list[Efficiency]:

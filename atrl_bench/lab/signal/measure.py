@@ -48,11 +48,12 @@ def _measure(request: SignalRequest, run_dir: RunDir, on_prompt: Callable[[int, 
     with tempfile.TemporaryDirectory() as folder, gradient_meter(request, run_dir, Path(folder)) as meter:
         problems = meter.trainer.data.problems
         for rule in request.rules:
-            require_truth(rule, meter.trainer.data, next_step=f"atrl-bench signal --rules {','.join(USUAL_RULES)}")
+            require_truth(rule, meter.trainer.data, next_step=f"the same command with --rules {','.join(USUAL_RULES)}")
         if len(problems) < prompts + held_out:
             raise InvalidFileError(
                 f"{request.data} has {len(problems)} problems, fewer than {prompts} and {held_out} held out.",
-                next_step=f"atrl-bench signal --prompts {max(9, len(problems) // 2)} --held-out {len(problems) // 4}",
+                next_step="the same command with "
+                f"--prompts {max(9, len(problems) // 2)} --held-out {len(problems) // 4}",
             )
         rows = problem_order(len(problems), prompts + held_out, request.seed)
         return measure(meter, rows[:prompts], held_out=rows[prompts:], model=request.model, on_prompt=on_prompt)

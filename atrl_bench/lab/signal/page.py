@@ -116,9 +116,7 @@ def _cell(rule: str, grid: SignalGrid, column: SignalColumn, signal: Signal | No
 def _efficiency(efficiency: Efficiency) -> GridCell:
     if math.isnan(efficiency.factor):
         return GridCell("–", reason="The signal of the batch is not clearly different from zero.")
-    high = math.inf if math.isnan(efficiency.high) else efficiency.high  # which JSON has no word for
-    text = f"{efficiency.factor:.2f} [{efficiency.low:.2f}, {high:.2f}]".replace("inf", "∞")
-    return GridCell(text, efficiency.factor, efficiency.low, high)
+    return GridCell(efficiency.text, efficiency.factor, efficiency.low, efficiency.upper)
 
 
 def _gain(gain: Estimate) -> GridCell:

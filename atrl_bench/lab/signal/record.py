@@ -90,7 +90,7 @@ class Signal(Record):
 
 
 def _with_interval(one: Efficiency) -> str:
-    return "1" if one.low == one.high == 1 else f"{one.factor:.2f} [{one.low:.2f}, {one.high:.2f}]"
+    return "1" if one.low == one.high == 1 else one.text
 
 
 def _points(estimate: Estimate) -> str:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from atrl_bench.cli import app
+from atrl_bench.cli.printing import text_of
 from atrl_bench.digests import spec_key
 from atrl_bench.experiments.progress import read_status
 from atrl_bench.experiments.run_dir import RunDir
@@ -53,6 +54,7 @@ def test_what_was_measured_is_read_back_and_never_measured_again(run_dir):
     assert again.rules[0].step == StepGain(3.0, GAIN, GAIN)
     assert math.isnan(again.rules[0].reliability)
     assert repr(again) == repr(first)
+    assert "0.80 [0.70, ∞]" in text_of(again)  # the end is stored as null
     item = read_status(run_dir).items[0]
     assert (item.name, item.state) == ("signal of mini on virl39k, seed 0", "done")
 
