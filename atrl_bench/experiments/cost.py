@@ -266,12 +266,12 @@ def _rollout_work(recipe: RolloutRecipe, profile: Profile) -> Work:
     return Work(counts, rollouts, tuple(drawn), rollouts * trained, passes, bool(recipe.kl_coef))
 
 
-def expected_draws(settings: DynamicSampling | None, mixed_fraction: float = MIXED_FRACTION) -> list[float]:
-    """How many groups each draw of a rollout has, as shares of the rollout, with so many of them mixed."""
-    draws, missing = [1.0], 1 - mixed_fraction
+def expected_draws(settings: DynamicSampling | None) -> list[float]:
+    """How many groups each draw of a rollout has, as shares of the rollout."""
+    draws, missing = [1.0], 1 - MIXED_FRACTION
     while settings is not None and len(draws) <= settings.max_extra_generations and missing > 0:
         draws.append(missing * settings.oversampling)
-        missing -= draws[-1] * mixed_fraction
+        missing -= draws[-1] * MIXED_FRACTION
     return draws
 
 

@@ -19,10 +19,10 @@ from atrl_bench.papers.printed import load_claims, load_derived, load_scores
 from atrl_bench.papers.runs import code_against_text, seeds, versions, weaker_baselines
 
 
-def audit(paper: Paper, tables: Sequence[str] | None = None, *, others: bool = True) -> list[Section]:
-    """Everything that a paper's printed numbers say about each other and, with `others`, about those of other papers.
+def audit(paper: Paper, tables: Sequence[str] | None = None) -> list[Section]:
+    """Everything that a paper's printed numbers say about each other, and about those of other papers.
 
-    Of these tables or of all; a check that has nothing to look at is left out.
+    Of these tables, and then of this paper alone, or of all; a check that has nothing to look at is left out.
     """
     scores = load_scores(paper)
     names = list(dict.fromkeys(score.table for score in scores))
@@ -47,6 +47,6 @@ def audit(paper: Paper, tables: Sequence[str] | None = None, *, others: bool = T
         seeds(every),
         versions(every, paper),
         code_against_text(paper),
-        *(concerning(paper.name, across()) if others and not tables else ()),
+        *(concerning(paper.name, across()) if not tables else ()),
     ]
     return [section for section in sections if section.findings]

@@ -59,15 +59,16 @@ def test_vppo_pays_for_a_second_pass_over_blackened_images():
     assert passes == pytest.approx(2 * 310_272 / 307_200)
 
 
-def test_dynamic_sampling_draws_twice_as_many_groups_where_half_of_them_are_mixed():
+def test_dynamic_sampling_draws_twice_as_many_groups_where_half_of_them_are_mixed(monkeypatch):
     dapo = DynamicSampling(max_extra_generations=2, oversampling=2)
     # Half is missing; twice that is drawn, of which half is mixed: full.
-    assert expected_draws(dapo, mixed_fraction=0.5) == [1.0, 1.0]
-    # 3/4 missing: 3/2 drawn, 3/8 found; 3/8 missing: 3/4 drawn; then it stops.
-    assert expected_draws(dapo, mixed_fraction=0.25) == [1.0, 1.5, 0.75]
+    assert expected_draws(dapo) == [1.0, 1.0]
     assert expected_draws(None) == [1.0]
     assert needs("dapo").counts["sampled_responses"] == 2 * needs("dapo").counts["responses"]
     assert needs("dapo").phases["generation"] > 1.9 * needs("sapo").phases["generation"]
+    monkeypatch.setattr("atrl_bench.experiments.cost.MIXED_FRACTION", 0.25)
+    # 3/4 missing: 3/2 drawn, 3/8 found; 3/8 missing: 3/4 drawn; then it stops.
+    assert expected_draws(dapo) == [1.0, 1.5, 0.75]
 
 
 def test_t_grpo_samples_a_second_group_on_shuffled_frames():
