@@ -131,14 +131,8 @@ def _above_nine(readings: tuple[int, ...]) -> tuple[str, str]:
     return f"{a}+{b}={a + b}.", "Yes" if a + b > 9 else "No"
 
 
-def _largest_place(readings: tuple[int, ...]) -> tuple[str, str]:
-    high = max(readings)
-    return f"{high}.", LETTERS[readings.index(high)]
-
-
-def _smallest_place(readings: tuple[int, ...]) -> tuple[str, str]:
-    low = min(readings)
-    return f"{low}.", LETTERS[readings.index(low)]
+def _place(end: Callable[[tuple[int, ...]], int]) -> Solve:
+    return lambda readings: (f"{end(readings)}.", LETTERS[readings.index(end(readings))])
 
 
 def pick(*places: int) -> Solve:
@@ -199,8 +193,8 @@ KINDS: dict[str, Kind] = {
         _kind("quarter", "row", 2, _share(4, 2)),
         _kind("above_nine", "row", 2, _above_nine, options=("Yes", "No")),
         _kind("ends", "row", 3, _ends),
-        _kind("largest_place", "labelled", 5, _largest_place, options=tuple(LETTERS), distinct=True),
-        _kind("smallest_place", "labelled", 5, _smallest_place, options=tuple(LETTERS), distinct=True),
+        _kind("largest_place", "labelled", 5, _place(max), options=tuple(LETTERS), distinct=True),
+        _kind("smallest_place", "labelled", 5, _place(min), options=tuple(LETTERS), distinct=True),
         _kind("first_sum", "row", 3, pick(0, 1)),
         _kind("last_sum", "row", 3, pick(1, 2)),
         _kind("outer_sum", "row", 3, pick(0, 2)),

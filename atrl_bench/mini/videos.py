@@ -9,6 +9,7 @@ two frames of each digit, which Qwen2.5-VL makes one step in time of.
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby, pairwise
@@ -120,22 +121,13 @@ def _order(readings: tuple[int, ...]) -> tuple[str, str]:
     return f"{listed}.", listed
 
 
-def _number_plus(readings: tuple[int, ...]) -> tuple[str, str]:
-    return KINDS["number_plus"].solve((readings[0], readings[1], readings[-1]))
+def _of(name: str, *places: int) -> Solve:
+    """What a kind of picture asks, of the digits at these places."""
+    return lambda readings: KINDS[name].solve(tuple(readings[place] for place in places))
 
 
-def _mean_of_ends(readings: tuple[int, ...]) -> tuple[str, str]:
-    return KINDS["mean"].solve((readings[0], readings[-1]))
-
-
-def _changes(readings: tuple[int, ...]) -> tuple[str, str]:
-    count = str(sum(before != after for before, after in pairwise(readings)))
-    return f"{count}.", count
-
-
-def _different(readings: tuple[int, ...]) -> tuple[str, str]:
-    count = str(len(set(readings)))
-    return f"{count}.", count
+def _count(number_of: Callable[[tuple[int, ...]], int]) -> Solve:
+    return lambda readings: (f"{number_of(readings)}.", str(number_of(readings)))
 
 
 def _kind(name: str, solve: Solve, *wordings: str) -> Kind:
@@ -150,15 +142,19 @@ _ABOUT_ORDER = (
     _kind("first_two", pick(0, 1), *KINDS["first_sum"].wordings),
     _kind("last_two", pick(-2, -1), *KINDS["last_sum"].wordings),
     _kind("both_ends", pick(0, -1), *KINDS["outer_sum"].wordings),
-    _kind("mean_of_ends", _mean_of_ends, "What is the mean of the first and the last digit?"),
-    _kind("number_plus", _number_plus, *KINDS["number_plus"].wordings),
-    _kind("changes", _changes, "How many times is a digit followed by another digit?"),
+    _kind("mean_of_ends", _of("mean", 0, -1), "What is the mean of the first and the last digit?"),
+    _kind("number_plus", _of("number_plus", 0, 1, -1), *KINDS["number_plus"].wordings),
+    _kind(
+        "changes",
+        _count(lambda readings: sum(before != after for before, after in pairwise(readings))),
+        "How many times is a digit followed by another digit?",
+    ),
 )
 _ABOUT_DIGITS = (
     _kind("total", KINDS["sum"].solve, "What is the sum of all digits?"),
     _kind("spread", KINDS["range"].solve, *KINDS["range"].wordings),
     _kind("largest_and_smallest", KINDS["extremes"].solve, *KINDS["extremes"].wordings),
-    _kind("different", _different, "How many different digits are shown?"),
+    _kind("different", _count(lambda readings: len(set(readings))), "How many different digits are shown?"),
 )
 VIDEO_KINDS: dict[str, Kind] = {kind.name: kind for kind in (*_ABOUT_ORDER, *_ABOUT_DIGITS)}
 TEMPORAL = frozenset(kind.name for kind in _ABOUT_ORDER)  # another order of the frames is another answer

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -259,16 +260,10 @@ def _address(url: str) -> SplitResult | None:
 
 
 def _seconds_asked_for(retry_after: str | None) -> float | None:
-    if retry_after is None:
-        return None
-    try:
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError):
-        return None
+    for read in (float, lambda date: parsedate_to_datetime(date).timestamp() - time.time()):
+        with suppress(ValueError, TypeError, OverflowError):
+            return max(0.0, read(retry_after or ""))
+    return None
 
 
 # Many questions ----------------------------------------------------------------------------------------------------
