@@ -110,7 +110,8 @@ def misfits(needs: Needs, machine: Capacity) -> list[str]:
         )
     if needs.disk_gb > machine.disk_gb:
         reasons.append(
-            f"Checkpoints take {needs.disk_gb:.0f} GB in the run folder; {machine.disk_gb:.0f} are free there."
+            f"Checkpoints take {_space(needs.disk_gb)} in the run folder; {_space(machine.disk_gb)} are free there. "
+            "Another disk: --out."
         )
     return reasons
 
@@ -127,8 +128,12 @@ def _alternatives(recipe: Recipe, profile: Profile, machine: Capacity, rates: Ma
             break
     lora = training_needs(recipe.model_copy(update={"finetuning": "lora"}), profile, here)
     if recipe.finetuning == "full" and not misfits(lora, machine):
-        gpus = f"on {lora.gpus} of {machine.num_gpus} GPUs"
-        yield f"Fits {machine.where}: atrl-bench train {recipe.name} --set finetuning=lora, {gpus}."
+        gpus = f", on {lora.gpus} of {machine.num_gpus} GPUs." if machine.num_gpus else ""
+        yield f"Fits {machine.where}: atrl-bench train {recipe.name} --set finetuning=lora{gpus}"
+
+
+def _space(gb: float) -> str:
+    return f"{gb:.0f} GB" if gb >= 1 else f"{1000 * gb:.0f} MB"
 
 
 def this_machine(run_dir: Path, gpus: Sequence[str]) -> Capacity:

@@ -74,7 +74,7 @@ def test_host_memory_and_disk_are_looked_at_too():
     # 12 * 8.29 + 4 * 4 GB of memory, (4 + 24) * 8.29 GB of disk.
     assert misfits(needs, cramped) == [
         "Loading and saving take 115 GB of memory; 110 are free.",
-        "Checkpoints take 232 GB in the run folder; 200 are free there.",
+        "Checkpoints take 232 GB in the run folder; 200 GB are free there. Another disk: --out.",
     ]
 
 
@@ -94,8 +94,16 @@ def test_the_refusal_says_what_would_fit():
         require_fit(load_recipe("grpo"), PAPER, SMALL)
 
 
-def test_a_mini_training_fits_every_machine():
-    assert misfits(training_needs(load_recipe("grpo"), load_profile("mini")), Capacity((), host_gb=4, disk_gb=1)) == []
+def test_a_mini_training_fits_every_machine_but_one_without_disk():
+    mini = load_profile("mini")
+    assert misfits(training_needs(load_recipe("grpo"), mini), Capacity((), host_gb=4, disk_gb=1)) == []
+    with pytest.raises(MachineTooSmallError) as caught:
+        require_fit(load_recipe("grpo"), mini, Capacity((), host_gb=4, disk_gb=0.02))
+    # (4 + 24) bytes of 1.07 M weights; adapters take less, and a machine without GPUs has none to name.
+    assert caught.value.why.splitlines() == [
+        "Checkpoints take 30 MB in the run folder; 20 MB are free there. Another disk: --out.",
+        "Fits here: atrl-bench train grpo --set finetuning=lora",
+    ]
 
 
 def test_this_machine_is_measured_at_the_first_folder_that_exists(tmp_path, monkeypatch):
