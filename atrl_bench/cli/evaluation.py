@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, BadParameter, Option
 
@@ -25,6 +25,10 @@ from atrl_bench.cli.options import (
 )
 from atrl_bench.cli.printing import show, show_table
 from atrl_bench.cli.start import starts_here
+
+if TYPE_CHECKING:
+    from atrl_bench.grading.judge.judge import JudgeConfig
+    from atrl_bench.models.budget import Budget
 
 TASKS = "tasks of `atrl-bench list tasks`, separated by commas"
 EVALUATE = (*ANSWERING, "profile", "seed", "out", "data_dir", "gpus", "processes", "on", "serve")
@@ -108,54 +112,29 @@ def evaluate(
 
     The same command again resumes. MODEL may be served elsewhere: give --base-url and the name it is served under.
     """
-    from atrl_bench.data.own import with_columns
     from atrl_bench.engines.processes import launched
-    from atrl_bench.evaluation.tasks import is_table
     from atrl_bench.experiments.evaluate_command import EvaluationOptions, evaluate_model
     from atrl_bench.experiments.price import price_of_evaluation
-    from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.budget import Budget
     from atrl_bench.models.chat_client import EndpointConfig
-    from atrl_bench.settings import text_of
 
     allow_code(options.allow_code)
     if (max_cost is not None and not base_url) or (prices and max_cost is None):
         raise BadParameter("--max-cost is for --base-url, and --prices for --max-cost: what answers here costs hours")
     budget = None if max_cost is None else Budget(max_cost, prices_of(prices))
-    judge = None
-    if judge_base_url:
-        criteria = judge_prompt and text_of(judge_prompt)
-        judge = JudgeConfig(judge_base_url, judge_model, criteria=criteria, prices=prices_of(judge_prices))
-    elif judge_prompt or judge_prices:
-        raise BadParameter("--judge-prompt and --judge-prices are for --judge-base-url; see `atrl-bench judge --help`")
+    judge = _judge(judge_base_url, judge_model, judge_prompt, judge_prices)
     endpoint = None
     if base_url:
-        if options.serve:
-            raise BadParameter("--serve starts a server, --base-url names one that runs: give one of them")
-        if options.on:
-            raise BadParameter("what a server answers needs no cluster: leave out --on")
-        if options.profile is None:
-            raise BadParameter(
-                "a served model has no sizes of its own here: give --profile paper (published benchmarks, answers of "
-                "up to 4,096 tokens), mini (generated ones, 48 tokens), or your own, PATH.yaml with `base: paper`"
-            )
+        _require_served(options)
         endpoint = EndpointConfig(
             base_url, model, api_key_variable=api_key_variable, num_parallel=num_parallel, budget=budget
         )
     quiet = options.as_json or not launched().is_main
-    choice = EvaluationOptions(None, limit, frames, judge, endpoint, options.seed, image)
-    names, run_dir = names_of(tasks) or [], options.run_dir(quiet=quiet)
+    run_dir = options.run_dir(quiet=quiet)
     if budget is not None and (judge := judge or run_dir.judge):
-        if prices and judge.prices is None:
-            raise BadParameter(
-                "--max-cost in money counts the judge, too: give --judge-prices, `atrl-bench judge --prices` of a "
-                "folder's judge; 0,0 where it costs nothing"
-            )
-        choice = replace(choice, judge=replace(judge, budget=budget.beside(judge.prices if prices else None)))
-    if columns is not None:
-        if not any(map(is_table, names)):
-            raise BadParameter("--columns is for a benchmark of your own: --tasks mine.jsonl")
-        names = [(with_columns(name, columns) or name) if is_table(name) else name for name in names]
+        judge = _paid(judge, budget, in_money=prices is not None)
+    choice = EvaluationOptions(None, limit, frames, judge, endpoint, options.seed, image)
+    names = _with_columns(names_of(tasks) or [], columns)
     if endpoint is not None:
         sizes = run_dir.profile.evaluation
         options.say(
@@ -176,6 +155,53 @@ def evaluate(
         if page is not None:
             write_index(run_dir)
             options.say(f"Report: {page}")
+
+
+def _judge(base_url: str | None, model: str, prompt: str | None, prices: str | None) -> JudgeConfig | None:
+    """The judge that the command names; None: that of the run folder."""
+    from atrl_bench.grading.judge.judge import JudgeConfig
+    from atrl_bench.settings import text_of
+
+    if base_url:
+        return JudgeConfig(base_url, model, criteria=prompt and text_of(prompt), prices=prices_of(prices))
+    if prompt or prices:
+        raise BadParameter("--judge-prompt and --judge-prices are for --judge-base-url; see `atrl-bench judge --help`")
+    return None
+
+
+def _paid(judge: JudgeConfig, budget: Budget, *, in_money: bool) -> JudgeConfig:
+    """The judge, whose answers count in the budget."""
+    if in_money and judge.prices is None:
+        raise BadParameter(
+            "--max-cost in money counts the judge, too: give --judge-prices, `atrl-bench judge --prices` of a "
+            "folder's judge; 0,0 where it costs nothing"
+        )
+    return replace(judge, budget=budget.beside(judge.prices if in_money else None))
+
+
+def _require_served(options: Options) -> None:
+    """Refuse options that say something of a model that answers here."""
+    if options.serve:
+        raise BadParameter("--serve starts a server, --base-url names one that runs: give one of them")
+    if options.on:
+        raise BadParameter("what a server answers needs no cluster: leave out --on")
+    if options.profile is None:
+        raise BadParameter(
+            "a served model has no sizes of its own here: give --profile paper (published benchmarks, answers of "
+            "up to 4,096 tokens), mini (generated ones, 48 tokens), or your own, PATH.yaml with `base: paper`"
+        )
+
+
+def _with_columns(tasks: list[str], columns: str | None) -> list[str]:
+    """The tasks, each table of the user's own with what its columns are called."""
+    from atrl_bench.data.own import with_columns
+    from atrl_bench.evaluation.tasks import is_table
+
+    if columns is None:
+        return tasks
+    if not any(map(is_table, tasks)):
+        raise BadParameter("--columns is for a benchmark of your own: --tasks mine.jsonl")
+    return [(with_columns(name, columns) or name) if is_table(name) else name for name in tasks]
 
 
 @with_options("as_json")
