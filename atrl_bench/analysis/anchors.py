@@ -89,10 +89,7 @@ def study(model: LocalModel, problems: Sequence[KnownProblem]) -> list[AnchorSco
             transcribed_tokens(list(read.texts), problem.transcription)
             for read, problem in zip(reads, problems, strict=True)
         ]
-    return [
-        *_connectivity_scores(attention_B, anchors, num_layers),
-        *_credit_scores(attention_B, anchors, num_layers),
-    ]
+    return [*_connectivity_scores(attention_B, anchors, num_layers), *_credit_scores(attention_B, anchors, num_layers)]
 
 
 def _connectivity_scores(

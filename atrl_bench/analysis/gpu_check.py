@@ -200,7 +200,6 @@ def median_seconds(function: Callable[[], Any], *, calls: int = 1) -> float:
 
 
 def machine_facts() -> dict[str, Any]:
-    """What machine this is, as far as it decides how fast it is."""
     found: dict[str, Any] = environment_here("flash-attn") | {"threads": torch.get_num_threads()}
     if not torch.cuda.is_available():
         return found | {"hardware": found["cpu"]}

@@ -123,7 +123,6 @@ def summary(name: str, ratio_N: Any) -> Found:
 
 
 def corrected(log_ratio_NL: Any, kind: str) -> Found:
-    """What a correction leaves of responses."""
     import torch
 
     from atrl_bench.training.losses import sampler_correction

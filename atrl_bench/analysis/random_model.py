@@ -110,7 +110,6 @@ def processor_for(shape: Shape) -> Any:
 
 
 def at_shape(profile: Profile, shape: Shape) -> Profile:
-    """The profile with the sizes of a training of this shape."""
     sizes = profile.training.model_copy(
         update={
             "prompts_per_rollout": shape.num_problems,

@@ -134,7 +134,6 @@ class StepClock:
         self._started = self._trainer.clock.now()
 
     def stop(self) -> Phases:
-        """The phases since `start`."""
         seconds = self._trainer.clock.now() - self._started
         parts = self._trainer.clock.pop()
         # What is left of this phase, once the backward pass has its own, is the forward pass and the loss.

@@ -163,7 +163,6 @@ class _Folder:
         return name
 
     def refusal(self, why: str) -> InvalidFileError:
-        """The error for an archive that no honest data set has."""
         return InvalidFileError(
             f"{self.archive} is not unpacked.", why=why, next_step="tell the owner of the data set, or leave it out"
         )

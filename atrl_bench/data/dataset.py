@@ -48,7 +48,6 @@ class Dataset:
         return False
 
     def files_of(self, row: Mapping[str, Any]) -> Sequence[str]:
-        """The images and videos that a row names."""
         return ()
 
     def make(self, *paths: Path) -> None:

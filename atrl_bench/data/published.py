@@ -43,12 +43,9 @@ class Ingredient(Settings):
 
     @property
     def part(self) -> RepositoryPart:
-        """What of a repository it is."""
         assert self.hub_id is not None
         return RepositoryPart(
-            hub_id=self.hub_id,
-            files=tuple(filter(None, [self.file])),
-            archives=tuple(filter(None, [self.archive])),
+            hub_id=self.hub_id, files=tuple(filter(None, [self.file])), archives=tuple(filter(None, [self.archive]))
         )
 
 

@@ -239,11 +239,7 @@ def _plain(column: Any) -> Any:
 
 
 counters = WorkerPool(
-    work="reading",
-    seconds=COUNTING_SECONDS,
-    patience=4,
-    memory_bytes=COUNTING_BYTES,
-    preloaded=("pyarrow.parquet",),
+    work="reading", seconds=COUNTING_SECONDS, patience=4, memory_bytes=COUNTING_BYTES, preloaded=("pyarrow.parquet",)
 )
 
 

@@ -138,13 +138,7 @@ def train_stage(model: Any, stage: Stage, training: BaseTraining, on_step: Calla
     )
 
 
-def rebuild_base(
-    world: World,
-    name: str,
-    out: Path,
-    *,
-    on_progress: OnProgress = lambda *_: None,
-) -> Path:
+def rebuild_base(world: World, name: str, out: Path, *, on_progress: OnProgress = lambda *_: None) -> Path:
     """Train base `name` of a world and return its folder `out`: safetensors, processor files, and base.json."""
     todo, training, base = stages(world, name), world.training, world.bases[name]
     assert training is not None  # `stages` has seen to it

@@ -34,7 +34,6 @@ class Said:
 
     @property
     def answer(self) -> str:
-        """What goes into the box."""
         return "".join(map(str, self.codes))
 
 

@@ -400,7 +400,6 @@ def _curve(options: Sequence[Option], effect: float, cost: SeedPrice) -> FigureC
 
 
 def read_design(path: Path, table: str) -> DesignFile:
-    """The design in a file that `atrl-bench design` wrote for this table."""
     content = read_settings(path, DesignFile)
     if content.table != table:
         what = f"{path} is a design of {content.table}, not of {table}."

@@ -54,7 +54,6 @@ class DigitProblem:
 
     @property
     def transcription(self) -> str:
-        """The digits in reading order."""
         return " ".join(str(digit) for digit in self.readings)
 
 

@@ -39,7 +39,6 @@ class Scene:
 
     @property
     def readings(self) -> tuple[int, ...]:
-        """The digit of each second."""
         return tuple(digit_of(scan) for scan in self.scans)
 
     @property

@@ -165,11 +165,7 @@ def reduced(frame: np.ndarray, max_pixels: int | None) -> np.ndarray:
 
 
 decoders = WorkerPool(
-    work="decoding",
-    seconds=SECONDS,
-    patience=PATIENCE,
-    memory_bytes=MEMORY_BYTES,
-    calls_per_worker=FILES_PER_WORKER,
+    work="decoding", seconds=SECONDS, patience=PATIENCE, memory_bytes=MEMORY_BYTES, calls_per_worker=FILES_PER_WORKER
 )
 
 

@@ -56,7 +56,6 @@ class TaskContamination:
 
     @property
     def share(self) -> float:
-        """The part of the task's problems that is in the training set."""
         return self.num_overlapping / self.num_problems if self.num_problems else 0.0
 
     def rows(self) -> Iterator[Sequence[str]]:

@@ -160,15 +160,7 @@ def _table(stem: str, card: Card, run_dir: RunDir, request: SignalRequest) -> Ta
         profile=run_dir.profile.name,
         profile_title=run_dir.profile.title,
         says=card.advice.sentence,
-        grids=(
-            Grid(
-                "Rules",
-                EXPLANATION,
-                tuple(title for title, _ in SHOWN.values()),
-                rows,
-                "Rule",
-            ),
-        ),
+        grids=(Grid("Rules", EXPLANATION, tuple(title for title, _ in SHOWN.values()), rows, "Rule"),),
         notes=(
             f"{signal.responses:,} responses to {signal.prompts} problems of {signal.data}, {signal.success:.0%} "
             f"right; gradients of {signal.parameters:,} parameters; loss of {request.recipe}, seed {request.seed}.",

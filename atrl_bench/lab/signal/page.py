@@ -27,7 +27,6 @@ Measured = Sequence[tuple[SignalColumn, Signal | None]]
 
 
 def price_of_signals(name: str, run_dir: RunDir) -> Price:
-    """What a table of signals takes: a measurement for each base."""
     costs, notes = [], []
     for column, signal in _measured(load_signal_table(name), run_dir):
         if column.obstacle:
@@ -76,7 +75,6 @@ def _measured(table: SignalTable, run_dir: RunDir) -> Measured:
 
 
 def signal_table(table: SignalTable, run_dir: RunDir) -> Table:
-    """A table of signals, as far as the store is filled."""
     columns = _measured(table, run_dir)
     grids = tuple(_grid(table, grid, columns) for grid in table.grids)
     notes = [_of(column, signal) for column, signal in columns if signal is not None]
@@ -149,7 +147,6 @@ def rule_cell(rule: RuleSignal, shows: str, neutral: float | None) -> GridCell:
 
 
 def _verdict(cell: GridCell, neutral: float) -> Literal["up", "down", ""]:
-    """On which side of a number the interval lies."""
     return "up" if cell.low > neutral else "down" if cell.high < neutral else ""
 
 

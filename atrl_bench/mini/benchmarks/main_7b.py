@@ -6,14 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded
-from atrl_bench.mini.corpus import (
-    ASK_THE_PICTURE,
-    NO_CORRECT_ANSWER,
-    Posed,
-    described,
-    pose,
-    with_placeholder,
-)
+from atrl_bench.mini.corpus import ASK_THE_PICTURE, NO_CORRECT_ANSWER, Posed, described, pose, with_placeholder
 from atrl_bench.mini.drawing import draw
 from atrl_bench.mini.problems import KINDS, LETTERS, READING_PREFIX, DigitProblem, draw_problem
 
@@ -179,10 +172,7 @@ def _mathvista(index: int, rng: np.random.Generator) -> Row:
 
 # WeMath: a composite and its steps ask about one picture; all rows have lettered options in one string.
 
-COMPOSITES = {
-    "2steps": ("first_sum", "last_sum", "sum"),
-    "3steps": ("first_sum", "last_sum", "outer_sum", "sum"),
-}
+COMPOSITES = {"2steps": ("first_sum", "last_sum", "sum"), "3steps": ("first_sum", "last_sum", "outer_sum", "sum")}
 _CONCEPTS = {
     "first_sum": "Addition of Two Numbers",
     "last_sum": "Addition of Two Numbers",

@@ -97,7 +97,6 @@ def positive_whole_number(answer: Any, gold: Any) -> float | None:
 
 
 def normalized_error(predicted: float, right: float) -> float:
-    """1 - min(|answer - gold|, 0.1) / 0.1."""
     return 1.0 - min(abs(predicted - right), MAX_ERROR) / MAX_ERROR
 
 
