@@ -6,13 +6,18 @@ that the next command there, be it a report or a plan, speaks of the same cells 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import errno
 import importlib.metadata
 import json
 import os
 import platform
+import shutil
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -42,6 +47,13 @@ GPU_CHECK = "gpu_check.json"  # what `doctor --gpu` measured
 SETTINGS_FILE = "run.json"
 STORE = "store.sqlite"
 PACKAGES = ("atrl-bench", "torch", "transformers", "trl", "lmms-eval", "pymetis", "math-verify")
+
+
+@cache
+def _spare_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="atrl-bench-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 @dataclass(frozen=True)
@@ -157,7 +169,7 @@ class RunDir:
             path = read_settings(self.root).tables.get(folder)
             return None if path is None else Path(path)
         if folder in CODE_WORDS:
-            return write_world(self.root / "data", self.profile, [folder])
+            return self._write_world([folder])
         return self.provide(folder) if self.given_data is None else holding(self.given_data, folder)
 
     def provide(self, *folders: str) -> Path | None:
@@ -166,8 +178,17 @@ class RunDir:
             return None
         world = self._worlds.get(folders)
         if world is None or not all((world / folder).is_dir() for folder in folders):
-            world = self._worlds[folders] = write_world(self.root / "data", self.profile, folders)
+            world = self._worlds[folders] = self._write_world(folders)
         return world
+
+    def _write_world(self, folders: Sequence[str]) -> Path:
+        """In this folder, or in a temporary one where it may only be read: a table's plan needs all of its data."""
+        try:
+            return write_world(self.root / "data", self.profile, folders)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES):
+                raise
+            return write_world(_spare_folder(), self.profile, folders)
 
     @cached_property
     def _worlds(self) -> dict[tuple[str, ...], Path]:

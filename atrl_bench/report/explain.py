@@ -155,7 +155,7 @@ def explain(plan: Plan, row: str, column: str) -> Explanation:
     if column not in known:
         raise UnknownNameError("column", column, known, next_step=f"atrl-bench plan {definition.id}")
     names = names if column == AVERAGE else [column]
-    with plan.run_dir.open_store() as store:
+    with plan.run_dir.open_store(read_only=plan.run_dir.store_path.is_file()) as store:
         at = plan.at(best_rates(plan, store))
         table, keys = read_table(plan, store), cell_keys(at, store)
         run_keys = [job.run_key for job in at.jobs if job.row.id == row and job.run_key]

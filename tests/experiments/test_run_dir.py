@@ -1,14 +1,18 @@
 """A command that is printed beside a run folder goes on in that folder."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from atrl_bench.data.dataset import data_digest
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import Engine
+from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments import train_command
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.mini.world import write_world
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures import errors
 from atrl_bench.report.figures.sources import Source
@@ -40,6 +44,19 @@ def test_a_store_that_is_only_read_has_to_be_there(tmp_path):
         assert store.cells() == []
     with run_dir.open_store(read_only=True) as store:
         assert store.cells() == []
+
+
+def test_a_folder_that_may_only_be_read_has_the_data_that_its_plans_need(run_dir, monkeypatch):
+    def write(out: Path, *asked):
+        if out.is_relative_to(run_dir.root):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return write_world(out, *asked)
+
+    expected = write_world(run_dir.root / "data", run_dir.profile, ["geoqa"])
+    monkeypatch.setattr("atrl_bench.experiments.run_dir.write_world", write)
+    elsewhere = run_dir.data_dir("geoqa")
+    assert elsewhere != expected
+    assert data_digest(find_task("geoqa_test"), elsewhere) == data_digest(find_task("geoqa_test"), expected)
 
 
 def test_what_is_chosen_for_a_folder_leaves_what_was_chosen_before(run_dir, tmp_path):
