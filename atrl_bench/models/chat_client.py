@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ from atrl_bench.models.secret import Secret
 
 MAX_REPLY_BYTES = 1 << 20  # for each answer that was asked for
 SECONDS_TO_ANSWER = 8.0  # that a server may take to say that it is there
+TOLD_AFTER = 2  # failures that pass in seconds; later ones are minutes of silence
 MAX_WAIT_SECONDS = 60.0  # a server may ask for an hour; the run is better resumed then
 MAX_NAMES = 20  # of what a server says that it serves
 LEAST_BIAS = -100  # of a token's logit, in OpenAI's protocol
@@ -91,6 +93,7 @@ class ChatClient:
         self.config = config
         self._closed = threading.Event()
         self._sleep = config.sleep or self._closed.wait
+        self._is_told = False  # that nothing answers
         self._refused: frozenset[str] = frozenset()  # the parameters this server has turned down
         self._url = config.base_url.rstrip("/").removesuffix("/chat/completions")
         self._secret = Secret(os.environ.get(config.api_key_variable), config.api_key_variable)
@@ -185,11 +188,16 @@ class ChatClient:
         why = ""
         for number in range(self.config.num_attempts):
             try:
-                return attempt()
+                reply = attempt()
+                self._is_told = False
+                return reply
             except NoReplyError as error:
                 why = self._secret.redacted(str(error))
                 wait = max(self.config.first_wait * 2**number, error.wait or 0.0)
                 useless = error if isinstance(error, UselessReplyError) else useless
+            if number == TOLD_AFTER and useless is None and not self._is_told:
+                self._is_told = True  # by one of the threads
+                print(f"{self.config.base_url} does not answer and is asked again: {why}", file=sys.stderr)
             if number + 1 < self.config.num_attempts and not self._closed.is_set():
                 self._sleep(min(wait, MAX_WAIT_SECONDS))
         if useless is not None:

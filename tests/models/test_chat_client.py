@@ -105,6 +105,14 @@ def test_an_endpoint_that_is_down_stops_all_questions_and_keeps_what_was_read(se
     assert len(server.requests) < 10  # not two attempts for each of the fifty
 
 
+def test_a_server_that_is_down_is_said_once_while_it_is_asked_again(capsys):
+    config = EndpointConfig("http://127.0.0.1:9", "gone", num_attempts=5, sleep=lambda _: None)
+    with ChatClient(config) as client, pytest.raises(EndpointError, match="did not answer after 5 attempts"):
+        client.retried(lambda: client.complete([], temperature=0.0, max_tokens=1))
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("http://127.0.0.1:9 does not answer and is asked again: ConnectError")
+
+
 def test_a_certificate_that_is_not_trusted_is_said_at_once_with_the_setting_that_trusts_it(tmp_path, monkeypatch):
     certificate, key = make_ssl_devcert(str(tmp_path / "own"), cn="localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
