@@ -241,7 +241,8 @@ def compare(
     from atrl_bench.report.compare import compare_models
 
     show_table(
-        compare_models(a, b, names_of(task), options.run_dir(), metrics=names_of(metric), image=image), options.as_json
+        compare_models(a, b, names_of(task), options.measured_dir(), metrics=names_of(metric), image=image),
+        options.as_json,
     )
 
 

@@ -217,6 +217,13 @@ class Options:
         keep_listings_in(run_dir.listings)
         return run_dir
 
+    def measured_dir(self) -> RunDir:
+        """The run folder under the profile of its tables, where no other is named: what is told of them is there."""
+        from atrl_bench.report.frame import under_its_profile
+
+        run_dir = self.run_dir(quiet=True)
+        return run_dir if self.profile else under_its_profile(run_dir)
+
     def _word_on_paper(self, model: str | None, price_in: PriceIn | None) -> str:
         from atrl_bench.engines.devices import visible_gpus
         from atrl_bench.errors import AtrlBenchError

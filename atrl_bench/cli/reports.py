@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Argument, BadParameter, Option
 
 from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, names_of, with_options
 from atrl_bench.cli.printing import show
-
-if TYPE_CHECKING:
-    from atrl_bench.experiments.run_dir import RunDir
 
 
 @with_options("profile", "out", "data_dir", "as_json")
@@ -30,7 +27,7 @@ def figure(
     from atrl_bench.report.figures import draw as figures
     from atrl_bench.report.front_page import write_index
 
-    run_dir = options.run_dir()
+    run_dir = options.measured_dir()
     choice: dict[str, Any] = {"task": task, "model": model, "num_problems": problems}
     if judge_base_url:
         from atrl_bench.grading.judge.judge import JudgeConfig
@@ -81,15 +78,7 @@ def export(
     """Write what a run folder holds for other programs."""
     from atrl_bench.report import exports
 
-    show(exports.export(_measured_dir(options), form, out=to), options.as_json)
-
-
-def _measured_dir(options: Options) -> RunDir:
-    """The run folder, without --profile under that of its tables: what is told of them has to be found."""
-    from atrl_bench.report.frame import under_its_profile
-
-    run_dir = options.run_dir(quiet=True)
-    return run_dir if options.profile else under_its_profile(run_dir)
+    show(exports.export(options.measured_dir(), form, out=to), options.as_json)
 
 
 @with_options("profile", "out", "data_dir", "as_json")
@@ -105,7 +94,7 @@ def push(
     """
     from atrl_bench.report.model_card import push as publish
 
-    show(publish(model, repository, _measured_dir(options), private=not public), options.as_json)
+    show(publish(model, repository, options.measured_dir(), private=not public), options.as_json)
 
 
 @with_options("profile", "out", "data_dir", "as_json")

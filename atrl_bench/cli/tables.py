@@ -239,7 +239,7 @@ def report(
         from atrl_bench.cli.table_runs import report_all
 
         _refuse(options, ALL, *SELECTION, "seeds")
-        pages = report_all(options.run_dir(), max_problems=problems, with_credit=credit)
+        pages = report_all(options.measured_dir(), max_problems=problems, with_credit=credit)
         show(pages, options.as_json)
     elif _is_of_signals(table, options):
         from atrl_bench.lab.signal.page import render_signals
@@ -248,7 +248,8 @@ def report(
     else:
         from atrl_bench.report.table_run import render
 
-        _show_result(render(_planned_table(table, options), max_problems=problems, with_credit=credit), options)
+        plan = _plans(table, options, options.measured_dir())(None)
+        _show_result(render(plan, max_problems=problems, with_credit=credit), options)
 
 
 @with_options(*(name for name in TABLE if name not in ("rows", "columns")))
@@ -264,7 +265,7 @@ def explain(
     """
     from atrl_bench.report.explain import explain as explanation
 
-    show(explanation(_planned_table(table, options), row, column), options.as_json)
+    show(explanation(_plans(table, options, options.measured_dir())(None), row, column), options.as_json)
 
 
 def _planned_table(table: str, options: Options) -> Plan:

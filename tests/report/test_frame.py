@@ -158,10 +158,17 @@ def test_a_rows_bare_name_is_answered_with_a_command_that_works(run_dir):
         compare_models("main_7b:dapo", "main_7b:grpo", ["geoqa_test"], run_dir)
 
 
-def test_an_export_that_names_no_profile_is_of_the_profile_of_the_tables(run_dir, tmp_path):
-    for form in ("card", "scores"):
-        done = CliRunner().invoke(app, ["export", form, "--out", str(run_dir.root), "--to", str(tmp_path)])
+def test_what_is_told_of_tables_without_a_profile_is_told_under_theirs(run_dir, tmp_path):
+    commands = (
+        ["explain", "main_7b", "grpo", "geoqa_test"],
+        ["compare", "main_7b:grpo", "main_7b:zero_shot", "--task", "geoqa_test"],
+        ["export", "card", "--to", str(tmp_path)],
+        ["export", "scores", "--to", str(tmp_path)],
+    )
+    for words in commands:
+        done = CliRunner().invoke(app, [*words, "--out", str(run_dir.root), "--data-dir", str(run_dir.given_data)])
         assert done.exit_code == 0, done.output
+        assert "not run" not in done.output
     cards = [path.read_text() for path in tmp_path.glob("cards/*/README.md")]
     assert len(cards) == 2
     assert all("under its profile `smoke`" in card for card in cards)
