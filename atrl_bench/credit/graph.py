@@ -365,6 +365,9 @@ def partition(graph: TokenGraph, config: CreditConfig, seeds: Sequence[int]) -> 
         starts = graph.starts[first : end + 1]
         edges = slice(starts[0], starts[-1])
         options = pymetis.Options(seed=seed % 2**31)
+        if config.sketches(end - first):
+            # One pass of refinement a level and not ten: three quarters of the time, a cut that is 0.2 to 0.5 % larger.
+            options.niter = 1
         if config.max_imbalance is not None:
             # METIS allows it at each of the about log2(K) bisections, and they multiply.
             levels = math.ceil(math.log2(num_clusters))
