@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from atrl_bench.analysis.anchors import CREDIT, LAST, AnchorScore
+from atrl_bench.digests import sha256
 from atrl_bench.experiments.definition import (
     AVERAGE,
     MAIN_TABLE,
@@ -31,11 +32,12 @@ from atrl_bench.experiments.definition import (
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, trained_label
 from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.plugins import paper_folders
 from atrl_bench.printable import flat_text
 from atrl_bench.report.differences import Answer, anchor_contrasts, answer_of, contrasts, counted, in_words
 from atrl_bench.report.figures.anchors import read_scores
 from atrl_bench.report.page import BESIDE, lines_of, render_page
-from atrl_bench.report.rendered import rendered_tables
+from atrl_bench.report.rendered import PageRecord, page_key, rendered_tables
 from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Table
 from atrl_bench.results.files import write_texts, writing
 from atrl_bench.results.statistics.means import benjamini_hochberg
@@ -49,10 +51,32 @@ REST = {"partial": "partial", "failed": "failed", "missing": "to run", "not meas
 
 
 def write_index(run_dir: RunDir) -> Path:
+    """The path of the page, which is left alone where nothing that it shows has changed."""
     path = run_dir.reports / "index.html"
+    if not run_dir.store_path.is_file():  # nothing remembers what it was made from
+        return _write_index(run_dir, path)
+    with run_dir.open_store() as store:
+        shown = PageRecord(store, path.name, _key(run_dir))
+        if shown.unchanged(run_dir.reports) is None:
+            _write_index(run_dir, path)
+            shown.keep(run_dir.reports, [{"name": path.name}])
+    return path
+
+
+def _write_index(run_dir: RunDir, path: Path) -> Path:
     with writing(path):
         write_texts(run_dir.reports, {path.name: render_index(run_dir)})
     return path
+
+
+def _key(run_dir: RunDir) -> str:
+    """What names all that the page shows: the store's part of it, and every file that it reads or links to."""
+    reports = run_dir.reports
+    files = chain(reports.glob("*.*"), (reports / "latex").glob("*"), (reports / "figures").rglob("*.*"))
+    shown = [path for path in sorted(files) if path.name != "index.html" and path.is_file()]
+    digests = [(str(path.relative_to(reports)), sha256(path)) for path in shown]
+    defined = [(name, sha256(path)) for name, home in paper_folders().items() for path in sorted(home.rglob("*.yaml"))]
+    return page_key(run_dir.profile, _stored(run_dir), run_dir.environment(), digests, defined)
 
 
 def render_index(run_dir: RunDir) -> str:

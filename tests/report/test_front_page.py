@@ -109,9 +109,11 @@ def test_figures_and_other_pages_are_found_with_their_own_words(make_report, tmp
     assert "index.html" not in html
 
 
-def test_the_front_page_says_what_the_folder_says_now(make_report, tmp_path):
+def test_the_front_page_is_written_again_only_where_it_would_say_something_else(make_report, tmp_path):
     run_dir = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",))
     page = run_dir.reports / "index.html"
+    before = page.stat().st_ino
+    assert write_index(run_dir).stat().st_ino == before
     write_atomically(run_dir.reports / "figures" / "curve.svg", SVG.encode())
     assert "Curves &amp; bands" in write_index(run_dir).read_text()
     with Store.open(run_dir.store_path) as store:
