@@ -74,7 +74,7 @@ class EvaluationSizes(Settings):
     top_p: float = Field(gt=0, le=1, description="nucleus of the samples")
     num_repeats: int = Field(gt=0, description="N of Mean@N; Acc@1 reads the first repeat")
     max_problems: int | None = Field(description="problems of a generated benchmark; null: the whole split")
-    batch_size: int = Field(gt=0, description="problems in one prefill")
+    batch_size: int = Field(gt=0, description="problems in one prefill, of the longest; more of shorter ones")
     min_pixels: int = Field(gt=0, description="smaller images are enlarged to this")
     max_pixels: int = Field(gt=0, description="larger images are reduced to this")
     num_frames: int = Field(gt=0, multiple_of=2, description="frames of a video, evenly spaced; two make one step")

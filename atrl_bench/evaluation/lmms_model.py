@@ -60,9 +60,8 @@ class RepeatSampler(lmms):
         problems = list({request.doc_id: request for request in requests}.values())
         texts, groups = [request.args[0] for request in problems], [""] * len(problems)
         sampling, answers = self._sampling(requests[0]), {}
-        for batch in plan_batches(
-            lambda index: self._row(problems[index]), texts, groups, self.batch_size, self.max_pixels
-        ):
+        sizes = self.batch_size, self.max_pixels, sampling.max_new_tokens
+        for batch in plan_batches(lambda index: self._row(problems[index]), texts, groups, *sizes):
             repeats = [range(num_repeats[problems[index].doc_id]) for index in batch]
             prompts = [self._prompt(problems[index]) for index in batch]
             for index, responses in zip(batch, self.model.generate(prompts, repeats, sampling), strict=True):

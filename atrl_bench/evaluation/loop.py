@@ -7,6 +7,7 @@ may each take every n-th. A server is asked about many problems at a time instea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from atrl_bench.results.records import Response
 if TYPE_CHECKING:
     from datasets import Dataset
 
-LETTERS_PER_TOKEN = 3  # about right; only the order of the batches depends on it
+LETTERS_PER_TOKEN = 3  # about right; only the batches depend on it
 
 
 class Question(NamedTuple):
@@ -54,8 +55,8 @@ class AnswerJob:
         settings, (number, count) = self.spec.prompt_settings, self.writer.share
         texts = [self.task.code.doc_to_text(row, settings) for row in without_images(self.rows)]
         groups = [problem.group for problem in self.writer.problems]
-        batches = plan_batches(self.rows.__getitem__, texts, groups, self.sizes.batch_size, self.sizes.max_pixels)
-        return batches[number::count]
+        sizes = self.sizes.batch_size, self.sizes.max_pixels, self.sizes.max_new_tokens
+        return plan_batches(self.rows.__getitem__, texts, groups, *sizes)[number::count]
 
     @cached_property
     def instead(self) -> Callable[[str], Row] | None:
@@ -87,9 +88,17 @@ def answer(job: AnswerJob) -> None:
 
 
 def plan_batches(
-    row_at: Callable[[int], Row], texts: Sequence[str], groups: Sequence[str], batch_size: int, max_pixels: int
+    row_at: Callable[[int], Row],
+    texts: Sequence[str],
+    groups: Sequence[str],
+    batch_size: int,
+    max_pixels: int,
+    max_new_tokens: int,
 ) -> list[list[int]]:
-    """The numbers of the rows in each batch, the longest first so that too little memory shows at once."""
+    """The numbers of the rows in each batch, the longest first so that too little memory shows at once.
+
+    None has more tokens, with those of the answers, than the `batch_size` longest rows: of shorter ones it has more.
+    """
 
     def size(index: int) -> tuple[float, str, int]:
         row = row_at(index)
@@ -98,8 +107,16 @@ def plan_batches(
         pixels = min(sum(width * height for width, height in picture_sizes(row)), max_pixels)
         return pixels / PIXELS_PER_TOKEN + len(texts[index]) / LETTERS_PER_TOKEN, "", index
 
-    order = sorted(range(len(texts)), key=size, reverse=True)
-    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    sizes = sorted(map(size, range(len(texts))), reverse=True)
+    order = [index for *_, index in sizes]
+    num_tokens = [max_new_tokens + math.ceil(tokens or sizes[0][0]) for tokens, *_ in sizes]
+    batches = []
+    start = 0
+    while start < len(order):
+        end = start + batch_size * num_tokens[0] // num_tokens[start]
+        batches.append(order[start:end])
+        start = end
+    return batches
 
 
 def _ask(answerer: Answerer, questions: Sequence[Question], spec: CellSpec) -> list[Response]:

@@ -14,6 +14,8 @@ from atrl_bench.evaluation import cell as cell_module
 from atrl_bench.evaluation import cell_spec as cell_spec_module
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import CellSpec, Engine, EvaluationOptions, cell_spec, is_cell_done
+from atrl_bench.evaluation.hooks import MEDIA_ROOT
+from atrl_bench.evaluation.loop import plan_batches
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.models import local
 from atrl_bench.models.bases import base_folder
@@ -43,6 +45,18 @@ def test_every_problem_gets_every_repeat_once_and_a_verdict(store, backend, tmp_
     assert [s.score for s in store.samples(key)] == [1.0, *[0.0] * (NUM_REPEATS - 1)] * 5
     cell = store.cell(key)
     assert (cell.state, cell.expected, cell.num_graded) == ("done", 5 * NUM_REPEATS, 5 * NUM_REPEATS)
+
+
+def test_the_longest_come_first_and_a_batch_of_shorter_ones_has_more_of_them() -> None:
+    # Three letters a token and ten of the answer: 110 tokens a long row, 20 a short one, so 220 are 2 or 11 rows.
+    texts = [*["x" * 30] * 14, *["x" * 300] * 3]
+    batches = plan_batches(lambda _: {}, texts, [""] * 17, 2, 50176, 10)
+    assert batches == [[16, 15], [14, 13], list(range(12, 1, -1)), [1, 0]]
+
+
+def test_videos_are_all_as_long() -> None:
+    batches = plan_batches(lambda _: {MEDIA_ROOT: "x"}, ["x" * 9, "x" * 90, "x"], ["b", "a", "b"], 2, 50176, 10)
+    assert batches == [[2, 0], [1]]
 
 
 def test_a_finished_cell_is_recognised_without_loading_anything(store, backend, tmp_path) -> None:
