@@ -76,8 +76,8 @@ def credit_of_sampling(responses: Sequence[SampledResponse]) -> Tensor:
 def thought_tokens(token_texts: Sequence[str]) -> Tensor:
     """Which tokens of a response are thought, (T,): the grader reads the answer in the others."""
     thought, _ = split_thought("".join(token_texts))
-    starts = accumulate((len(text) for text in token_texts[:-1]), initial=0)
-    return torch.tensor([start < len(thought) for start in starts])
+    starts = accumulate(map(len, token_texts), initial=0)
+    return torch.tensor([start < len(thought) for start, _ in zip(starts, token_texts, strict=False)], dtype=torch.bool)
 
 
 def require_truth(rule: str, data: TrainingData, *, next_step: str) -> None:

@@ -132,6 +132,7 @@ def test_the_share_of_the_credit_on_a_thought_is_told_beside_the_share_of_its_to
     texts = ["<th", "ink>", "a", "</thi", "nk>", "7"]
     assert thought_tokens(texts).tolist() == [True] * 5 + [False]
     assert thought_tokens(["7", " is"]).tolist() == [False, False]
+    assert thought_tokens([]).tolist() == []
     weigher._text = dict(enumerate(texts)).__getitem__
     batch["response_ids_BT"] = torch.arange(NUM_RESPONSE).repeat(2, 1)
     weights_BT = weigher.weights(Rows(), **batch)
