@@ -34,7 +34,7 @@ def _signs_of(num_thousands: int, size: int) -> Tensor:
     return torch.randint(2, (4096 * num_thousands, size), generator=generator, dtype=torch.float32).mul_(2).sub_(1)
 
 
-def highest(value_BN: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+def best_columns(value_BN: Tensor, limit: int) -> tuple[Tensor, Tensor]:
     """Returns the `limit` highest numbers of each row, falling, and where they are. Negative ones come in any order."""
     limit = min(limit, value_BN.shape[1])
     if value_BN.device.type != "cpu" or value_BN.shape[1] > _PARTITIONED:
@@ -69,7 +69,7 @@ def most_similar(
         hide(block_BT, block)
         # The `limit` best columns lie in the `limit` places where the best of all parts are highest.
         best_BQ = block_BT.view(len(block_BT), num_parts, part_size).amax(1)
-        place_BL = highest(best_BQ, limit)[1]
+        place_BL = best_columns(best_BQ, limit)[1]
         column_BC = (place_BL[:, :, None] + first_P).flatten(1)
-        best_BL, nth_BL = highest(block_BT.gather(1, column_BC), min(limit, num_tokens - 1))
+        best_BL, nth_BL = best_columns(block_BT.gather(1, column_BC), min(limit, num_tokens - 1))
         yield block, best_BL, column_BC.gather(1, nth_BL)

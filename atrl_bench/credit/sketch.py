@@ -24,7 +24,7 @@ from torch import Tensor
 from atrl_bench.credit.attention_rows import AttentionRows, RowSample, footprint_columns
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.connectivity import bias_curve
-from atrl_bench.credit.neighbours import highest, most_similar, random_signs
+from atrl_bench.credit.neighbours import best_columns, most_similar, random_signs
 
 BLOCK = 128
 """Rows that are there at a time; and as many of the block before."""
@@ -203,7 +203,7 @@ class RowSketcher:
         self._take(slice(num_tokens), head_TL, cosine_TL.masked_fill(proposed_TL == _NOBODY, _NOBODY))
 
     def _offer(self, block: slice, others: slice, cosine_BN: Tensor) -> None:
-        best_BL, column_BL = highest(cosine_BN, self._limit)
+        best_BL, column_BL = best_columns(cosine_BN, self._limit)
         self._take(block, column_BL + others.start, best_BL)
 
     def _take(self, block: slice, head_BL: Tensor, cosine_BL: Tensor) -> None:

@@ -22,7 +22,7 @@ from atrl_bench.credit.attention_rows import RowSample, visual_columns
 from atrl_bench.credit.config import MOST_EXACT_TOKENS
 from atrl_bench.credit.connectivity import bias_curve
 from atrl_bench.credit.graph import scaled_rows
-from atrl_bench.credit.neighbours import highest, random_signs
+from atrl_bench.credit.neighbours import best_columns, random_signs
 from atrl_bench.credit.rules import RULES
 from atrl_bench.credit.sketch import BLOCK, SKETCH_SIZE, RowSketch, RowSketcher, SketchPlan, estimated_cosine
 from atrl_bench.credit.trl import CreditWeights
@@ -56,7 +56,7 @@ def rows_with_a_sink(num_tokens=60, num_columns=90, seed=0):
 @pytest.mark.parametrize("width", [3, 96, 256, 300])
 def test_the_highest_numbers_of_a_row_are_those_of_topk(width):
     cosine_BN = torch.rand(7, width, generator=torch.Generator().manual_seed(width))
-    values_BL, columns_BL = highest(cosine_BN, 6)
+    values_BL, columns_BL = best_columns(cosine_BN, 6)
     expected = cosine_BN.topk(min(6, width), dim=1)
     assert torch.equal(values_BL, expected.values)
     assert torch.equal(columns_BL, expected.indices)
