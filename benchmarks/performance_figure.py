@@ -55,15 +55,14 @@ def figure() -> FigureContent:
     for index, (name, milliseconds) in enumerate(lines.items()):
         left.plot(LENGTHS, milliseconds, label=name, **style_of(index))
     left.set(xscale="log", yscale="log", title="Credit of a response, ms of a core", xlabel="tokens")
-    left.set_xticks(LENGTHS, [f"{length:,}" for length in LENGTHS], minor=False)
+    left.set_xticks(LENGTHS, [f"{length:,}" for length in LENGTHS])
     left.set_xticks([], minor=True)
     left.set_yticks((10, 100, 1000), ("10", "100", "1,000"))
     left.legend(fontsize=8)
     for index, name in enumerate(PHASES):
         begun = [sum(list(of_step.values())[:index]) for of_step in bars.values()]
-        right.barh(range(len(bars)), [of_step[name] for of_step in bars.values()], left=begun, label=name)
-        for patch in right.containers[-1]:
-            patch.set(facecolor=COLOURS[index], hatch=("", "//", "..", "xx")[index])
+        looks = {"color": COLOURS[index], "hatch": ("", "//", "..", "xx")[index], "label": name}
+        right.barh(range(len(bars)), [of_step[name] for of_step in bars.values()], left=begun, **looks)
     name_bars(right, list(bars))
     right.set(title="A step at the 7B shape, one H100, %", xlim=(0, 100))
     right.legend(fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(0.45, -0.12))
