@@ -149,6 +149,7 @@ class Loop(Trainer):
         with self.clock.phase("batching"):
             num_tokens = sum(len(ids) for group in groups for ids in group.response_ids) / self.updates_per_rollout
             rollout = Rollout.of(responses, advantage_R[numbers].to(self.device), max(1.0, num_tokens), self.pad_id)
+            rollout.reward_B = reward_PG.flatten()[numbers]
 
         credit = self._score_old_policy(rollout, responses)
         if self.recipe.kl_coef:
@@ -315,7 +316,9 @@ class Loop(Trainer):
                 rollout.old_BT = rollout.sampled_BT if self.sampler_agrees else scored_BT
             if self.sampler_agrees or self.credit is None:
                 return of_sampling
-        needed_B = self._need_credit([response.group for response in responses]) if self.credit is not None else None
+        needed_B = None
+        if self.credit is not None:
+            needed_B = [self.estimator.every_group or advantage != 0 for advantage in rollout.advantages.tolist()]
         scored = self._scored(self.model, rollout, needed_B=needed_B)
         rollout.old_BT = scored.logprob_BT
         if self.recipe.entropy_fraction is not None:
@@ -391,9 +394,6 @@ class Loop(Trainer):
             return token_mean(mask_BT, update.num_tokens)
         reduction = mean_of_sums if self.recipe.objective == "reinforce" else mean_of_means
         return reduction(mask_BT, num_responses)
-
-    def total_rewards(self, group: Group) -> Tensor:
-        return self.rewards.total(group)
 
     # Checkpoints, the record ------------------------------------------------------------------------------------------
 

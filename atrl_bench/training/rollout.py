@@ -114,6 +114,7 @@ class Rollout:
     truths_B: list[TokenTruth | None]
     advantages: Tensor  # (B,) of responses, or (B, T) of tokens: then with the credit in them
     num_tokens: float  # of an update, on all processes: of the rollout divided by the updates on it
+    reward_B: Tensor | None = None  # the weighted sum of a response's rewards; NaN where none has anything to say
     old_BT: Tensor | None = None  # log-probabilities by the policy that sampled; None: it is the policy still
     reference_BT: Tensor | None = None
     sampled_BT: Tensor | None = None  # log-probabilities that the sampler told
@@ -243,6 +244,3 @@ class RolloutTools(Protocol):
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """The text of each token by itself."""
-
-    def total_rewards(self, group: Group) -> Tensor:
-        """The weighted sum of the rewards of each response."""

@@ -155,8 +155,9 @@ class GeneralisedAdvantages(GroupRelative):
         A response that no reward could grade, NaN, has no advantages, and the critic does not learn from it.
         """
         settings = self.critic.settings
-        rewards_B = torch.stack([tools.total_rewards(one.group)[one.repeat] for one in responses])
-        mask_BT = rollout.mask_BT.float() * ~rewards_B.isnan().to(rollout.mask_BT.device)[:, None]
+        assert rollout.reward_B is not None
+        reward_B = rollout.reward_B.to(rollout.mask_BT.device)
+        mask_BT = rollout.mask_BT.float() * ~reward_B.isnan()[:, None]
 
         def mean(values_BT: Tensor) -> float:
             total = tools.processes.total
@@ -166,7 +167,7 @@ class GeneralisedAdvantages(GroupRelative):
             features_BTH, logprobs_BT = hidden_states(rollout, tools)
             values_BT = self.critic.values(features_BTH) * mask_BT
             rewards_BT = torch.zeros_like(mask_BT)  # but for the last token of each response
-            rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = rewards_B.nan_to_num().to(mask_BT)
+            rewards_BT[torch.arange(len(mask_BT)), mask_BT.sum(1).long() - 1] = reward_B.nan_to_num().to(mask_BT)
             if settings.kl_in_reward:
                 assert rollout.reference_BT is not None
                 difference_BT = (logprobs_BT - rollout.reference_BT) * mask_BT
