@@ -46,6 +46,7 @@ def save_model(trainer: Trainer, folder: Path) -> None:
         _forget_batches(trainer.processor)
         trainer.processor.save_pretrained(temporary)
         _forget_loading(temporary / "tokenizer_config.json")
+        _forget_place_of_base(temporary / "adapter")
         flush(temporary)
         for path in sorted(temporary.iterdir()):
             if path.is_dir():
@@ -139,3 +140,13 @@ def _forget_loading(path: Path) -> None:
     content = json.loads(path.read_text(encoding="utf-8"))
     kept = {name: value for name, value in content.items() if name not in ("is_local", "local_files_only")}
     path.write_text(json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _forget_place_of_base(adapter: Path) -> None:
+    """Drop where on this machine the base lies, which PEFT writes down; the name of one on the hub stays."""
+    if (path := adapter / "adapter_config.json").is_file():
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if Path(content["base_model_name_or_path"]).exists():
+            content["base_model_name_or_path"] = None
+        path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        (adapter / "README.md").unlink(missing_ok=True)  # a form to fill in, which names it too

@@ -66,6 +66,7 @@ def test_a_model_shared_by_two_processes_is_sampled_by_each_and_saved_whole(laun
         assert max(report["apart"] for report in (first, second)) < 1e-4, "after three updates"
     else:
         assert_merged(load_file(checkpoint / "adapter" / "adapter_model.safetensors"), trained, base)
+        assert str(base_folder) not in (checkpoint / "adapter" / "adapter_config.json").read_text()
 
 
 @pytest.mark.slow

@@ -206,6 +206,9 @@ def test_lora_trains_and_leaves_a_plain_checkpoint_with_the_adapter_beside_it(ru
     assert trained.keys() == base.keys()
     assert any(not trained[name].equal(base[name]) for name in base)
     assert (result.checkpoint / "adapter" / "adapter_model.safetensors").is_file()
+    adapter = [path.read_text() for path in (result.checkpoint / "adapter").iterdir() if path.suffix != ".safetensors"]
+    assert adapter
+    assert not any(str(base_folder) in text for text in adapter), "a path of this machine is of no use elsewhere"
 
 
 def test_the_key_of_a_run_follows_what_changes_its_weights_and_nothing_else(profile):
