@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import multiprocessing
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import IO, Any
 
 from atrl_bench.errors import UnguardedMainError
 
-WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})  # what network file systems say
+# What network file systems say, the last of folders.
+WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF})
 
 
 @contextmanager
@@ -22,7 +24,18 @@ def alone(path: Path) -> Iterator[bool]:
         yield lock(file)
 
 
-def lock(file: IO[Any]) -> bool:
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold a folder, where the disk has locks for that; it need not be one to write to."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        lock(number)
+        yield
+    finally:
+        os.close(number)
+
+
+def lock(file: IO[Any] | int) -> bool:
     """Hold an open file until it is closed, and wait for whoever holds it; false on a disk that has no locks.
 
     A worker process that still imports its parent's script does not wait: that parent may wait for the worker.

@@ -18,7 +18,7 @@ import yaml
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition
-from atrl_bench.experiments.run_dir import RunDir, keep_settings, read_settings
+from atrl_bench.experiments.run_dir import RunDir, RunSettings, keep_settings, read_settings
 from atrl_bench.training.recipe import SHORT, CreditChoice, Setting, known_fields
 
 # The paper's symbols, which are shorter than the fields' names: as they are typed, and as a row's label has them.
@@ -181,6 +181,9 @@ def save_points(definition: TableDefinition, run_dir: RunDir) -> None:
     """Write down which rows of the ablation are no rows of its file, so that later reports show them too."""
     added = [tuple(row.added_by.removeprefix("--set ").split(" --set ")) for row in definition.rows if row.added_by]
     if added:
-        points = read_settings(run_dir.root).points
-        of_table = dict.fromkeys([*points.get(definition.id, ()), *added])
-        keep_settings(run_dir.root, points=points | {definition.id: tuple(of_table)})
+
+        def with_added(kept: RunSettings) -> Mapping[str, Any]:
+            of_table = dict.fromkeys([*kept.points.get(definition.id, ()), *added])
+            return {"points": kept.points | {definition.id: tuple(of_table)}}
+
+        keep_settings(run_dir.root, with_added)

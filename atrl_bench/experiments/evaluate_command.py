@@ -17,7 +17,7 @@ from atrl_bench.evaluation.tasks import OwnTask, Suite, expand, find_task, list_
 from atrl_bench.experiments.jobs import EvaluationJob, answer, answer_task
 from atrl_bench.experiments.progress import Watch
 from atrl_bench.experiments.run import run_on_cluster
-from atrl_bench.experiments.run_dir import RunDir, keep_settings, read_settings
+from atrl_bench.experiments.run_dir import RunDir, keep_settings
 from atrl_bench.grading.judge.agreement import JudgeSummary, judge_summary
 from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results import numbers
@@ -173,7 +173,7 @@ def evaluate_model(
             watch.row_done()
         own = {task.stored_name: task.name for task in tasks if isinstance(task, OwnTask)}
         if own and launched().is_main:
-            keep_settings(run_dir.root, tables=read_settings(run_dir.root).tables | own)
+            keep_settings(run_dir.root, lambda kept: {"tables": kept.tables | own})
         of_tasks = [task_scores(store, key, name) for name, key in keys.items()]
         of_suites = [_suite_scores(store, suite, keys) for suite in list_suites() if suite.name in names]
         return ModelScores((*of_tasks, *of_suites))

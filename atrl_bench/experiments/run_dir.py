@@ -15,7 +15,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ from atrl_bench.evaluation.cell_spec import Engine, EvaluationOptions
 from atrl_bench.evaluation.tasks import is_table
 from atrl_bench.experiments.cost import ASSUMED, MachineRates, load_rates
 from atrl_bench.grading.judge.judge import JudgeConfig
+from atrl_bench.locks import alone_in
 from atrl_bench.mini import CODE_WORDS
 from atrl_bench.mini.world import write_world
 from atrl_bench.models.bases import list_bases
@@ -285,12 +286,20 @@ def read_settings(root: Path) -> RunSettings:
         ) from None
 
 
-def keep_settings(root: Path, **changes: Any) -> None:
-    """Write down what was chosen for the run folder at `root`; what nobody speaks of stays as it is."""
-    settings = read_settings(root)
-    changed = settings.model_copy(update=changes)
-    if changed != settings:
-        write_atomically(root / SETTINGS_FILE, (changed.model_dump_json(indent=2, exclude_none=True) + "\n").encode())
+def keep_settings(root: Path, change: Callable[[RunSettings], Mapping[str, Any]] | None = None, **changes: Any) -> None:
+    """Write down what was chosen for the run folder at `root`; what nobody speaks of stays as it is.
+
+    `change` gives what depends on what is kept, which another command may be changing.
+    """
+
+    def changed(settings: RunSettings) -> RunSettings:
+        return settings.model_copy(update={**changes, **(change(settings) if change else {})})
+
+    if changed(settings := read_settings(root)) != settings:
+        root.mkdir(parents=True, exist_ok=True)
+        with alone_in(root):
+            content = changed(read_settings(root)).model_dump_json(indent=2, exclude_none=True)
+            write_atomically(root / SETTINGS_FILE, f"{content}\n".encode())
 
 
 def environment_here(*if_installed: str) -> dict[str, str]:

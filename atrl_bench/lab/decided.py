@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from atrl_bench.experiments.plan import Plan
 from atrl_bench.experiments.price import price_of
-from atrl_bench.experiments.run_dir import keep_settings, read_settings
+from atrl_bench.experiments.run_dir import keep_settings
 from atrl_bench.lab.design import MAX_SEEDS, cost_of
 from atrl_bench.printable import Block, Record, counted
 from atrl_bench.report.table_model import Comparison
@@ -81,8 +81,7 @@ def run_until_decided(
 ) -> tuple[TableRun, Decided]:
     """Run the table with one seed more at a time; the table as it is at the end, and how its comparisons ended."""
     plan = plan_of([0])
-    looks = read_settings(plan.run_dir.root).looks | {plan.definition.id: max_seeds}
-    keep_settings(plan.run_dir.root, looks=looks)
+    keep_settings(plan.run_dir.root, lambda kept: {"looks": kept.looks | {plan.definition.id: max_seeds}})
     for count in range(2, max_seeds + 1):
         result = run(plan_of(range(count)))
         decided = Decided(effect, max_seeds, tuple(_ended(result, effect, max_seeds)))

@@ -1,6 +1,7 @@
 """A command that is printed beside a run folder goes on in that folder."""
 
 import errno
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments import train_command
-from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.experiments.run_dir import RunDir, keep_settings, read_settings
 from atrl_bench.mini.world import write_world
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.figures import errors
@@ -86,3 +87,13 @@ def test_the_command_after_a_training_evaluates_it_in_the_same_folder(run_dir, t
     assert trained.next == (
         f"atrl-bench evaluate {tmp_path}/checkpoints/one --tasks geoqa_test --profile smoke --out {tmp_path}"
     )
+
+
+def test_what_several_commands_choose_for_a_folder_at_once_is_all_kept(tmp_path):
+    def keep(name):
+        keep_settings(tmp_path / "run", lambda kept: {"tables": kept.tables | {name: f"{name}.csv"}})
+
+    names = [f"benchmark-{number}" for number in range(100)]
+    with ThreadPoolExecutor(4) as commands:
+        list(commands.map(keep, names))
+    assert read_settings(tmp_path / "run").tables.keys() == set(names)
