@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
 from atrl_bench.analysis.contamination import similarity
@@ -137,7 +138,7 @@ def _train_items(train: str, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
 
     def read(problem: TrainingProblem) -> tuple[Item, int]:
         openers = [lambda image=image: [open_picture(image)] for image in problem.images]
-        return _item(problem.problem_id, problem.question, openers, is_video=bool(problem.videos))
+        return _item(problem, [*openers, lambda: problem.videos])
 
     return _in_threads(read, stream_problems(train, run_dir.data_dir(find_set(train).folder)))
 
@@ -147,26 +148,23 @@ def _task_items(info: Task, run_dir: RunDir) -> Iterator[tuple[Item, int]]:
 
     def read(row_and_problem: tuple[Any, Problem]) -> tuple[Item, int]:
         row, problem = row_and_problem
-        # Frames of a video are not compared; its question is, as one that shows something else.
-        is_video = info.media == "video"
-        openers = [] if is_video else [lambda: info.code.images(row)]
-        return _item(problem.problem_id, problem.question, openers, is_video=is_video)
+        return _item(problem, [lambda: info.code.images(row)])
 
     return _in_threads(read, zip(rows, problems, strict=True))
 
 
-def _item(
-    item_id: str, question: str, openers: Sequence[Callable[[], Any]], *, is_video: bool = False
-) -> tuple[Item, int]:
+def _item(problem: Problem | TrainingProblem, openers: Sequence[Callable[[], Any]]) -> tuple[Item, int]:
     """A problem's fingerprints and how many times its pictures could not be read."""
-    pictures, unreadable = [], 0
-    for open_pictures in openers:
+    shown, pictures, unreadable = [], [], 0
+    for open_media in openers:
         try:
-            pictures += [read_picture(image) for image in open_pictures()]
+            shown += (media := open_media())
+            # Frames of a video, a path, are not compared; its question is, as one that shows something else.
+            pictures += [read_picture(one) for one in media if not isinstance(one, str | Path)]
         except Exception:  # whatever a decoder raises on damaged bytes: counted, and shown in the report
             unreadable += 1
-    is_shown = is_video or bool(pictures) or unreadable > 0
-    return Item(str(item_id), read_text(question), tuple(pictures), is_shown), unreadable
+    is_shown = bool(shown) or unreadable > 0
+    return Item(str(problem.problem_id), read_text(problem.question), tuple(pictures), is_shown), unreadable
 
 
 def _in_threads(function: Callable[[InT], OutT], values: Iterable[InT]) -> Iterator[OutT]:

@@ -29,7 +29,7 @@ import numpy as np
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-VERSION = 2  # results of another version are not comparable
+VERSION = 3  # results of another version are not comparable
 MIN_CONTAINMENT = 0.8
 MAX_DISTANCE = 0.1  # of the bits
 MAX_SHAPE_DIFFERENCE = 0.1  # of width over height: a picture that was squeezed is another picture

@@ -171,6 +171,19 @@ def test_a_generated_training_set_of_a_world_is_searched_like_any_other(tmp_path
     )  # other scans
 
 
+def test_a_picture_is_compared_where_a_video_is_shown_beside_it(tmp_path):
+    picture(0).save(tmp_path / "a.png")
+    (tmp_path / "walk.mp4").touch()
+    row = {"question": "What differs?", "image": "a.png", "video": "walk.mp4", "answer": "1"}
+    (tmp_path / "mine.jsonl").write_text(json.dumps(row))
+    folder = write(tmp_path, [("Who walks?", [encoded(picture(0))])], [("Find y.", encoded(picture(1)))])
+    own = str(tmp_path / "mine.jsonl?video=video")
+    record = overlap("virl39k", [own], RunDir.at(tmp_path / "run", PROFILE, folder)).tasks[0]
+    assert (record.counts[SAME_PICTURE], record.num_unreadable_pictures) == (1, 0)
+    other = overlap(own, ["geoqa_test"], RunDir.at(tmp_path / "run", PROFILE, folder)).tasks[0]
+    assert (other.num_train, other.num_unreadable_pictures) == (1, 0)
+
+
 def test_a_benchmark_is_in_itself(tmp_path):
     folder = write(tmp_path, [("Find x.", [])], [(LONG.format(i), encoded(picture(i))) for i in range(5)])
     record = overlap("geoqa_test", ["geoqa_test"], RunDir.at(tmp_path, PROFILE, folder)).tasks[0]
