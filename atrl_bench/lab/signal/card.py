@@ -190,7 +190,8 @@ class ComparedCards(Record):
         rows = [(name, *(of.get(name, "–") for of in cells)) for name in names]
         yield Rows(rows, ("efficiency, with Adam", "A", "B"), right=(1, 2), indent=0)
         one, other = (card.spec for card in self.cards)
-        yield f"Measured differently: {', '.join(name for name in one if one[name] != other.get(name)) or 'nothing'}."
+        differ = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
+        yield f"Measured differently: {', '.join(differ) or 'nothing'}."
 
 
 def compare_cards(paths: Sequence[Path]) -> ComparedCards:

@@ -78,6 +78,9 @@ def test_a_card_is_a_page_and_a_file_and_two_are_compared(tmp_path):
     assert content["spec"]["data_digest"]
     assert content["advice"]["rule"] == "atrl"
     assert (tmp_path / "reports" / "index.html").is_file()
+    content["spec"] |= {"seed": 1, "credit_code": {"mine": "0123"}}  # which only one of them has
+    (tmp_path / "own.json").write_text(json.dumps(content))
+    assert "Measured differently: credit_code." in list(compare_cards([cards[1], tmp_path / "own.json"]).blocks())
     said = "\n".join(map(str, compare_cards(cards).blocks()))
     assert "Measured differently: seed." in said
     assert "1.50 [1.20, 2.00]" in said
