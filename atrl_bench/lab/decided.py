@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from atrl_bench.experiments.plan import Plan
 from atrl_bench.experiments.price import price_of
 from atrl_bench.experiments.run_dir import keep_settings
-from atrl_bench.lab.design import MAX_SEEDS, cost_of
+from atrl_bench.lab.design import MAX_SEEDS, compared_rows, cost_of
 from atrl_bench.printable import Block, Record, counted
 from atrl_bench.report.table_model import Comparison
 from atrl_bench.report.table_run import TableRun
@@ -42,7 +42,7 @@ class Decided(Record):
     comparisons: tuple[DecidedComparison, ...]
 
     def blocks(self) -> Iterable[Block]:
-        most = max(item.seeds for item in self.comparisons)
+        most = max((item.seeds for item in self.comparisons), default=0)
         yield f"Looked after each seed, at most {self.max_seeds}; stopped after {most}."
         yield from self.said()
 
@@ -63,9 +63,10 @@ def _said(item: DecidedComparison, effect: float) -> str:
 
 def most_seeds(plan_of: Callable[[Sequence[int]], Plan], budget: float | None) -> int:
     """How many seeds the budget, in hours, holds by `plan`'s prices."""
+    plan = plan_of([0])
+    compared_rows(plan)  # before anything is trained
     if budget is None:
         return WITHOUT_BUDGET
-    plan = plan_of([0])
     cost = cost_of(price_of(plan), plan)
     cost.require_two_seeds(budget, cost.repeats, plan.command)
     of_seed = cost.of_seed(cost.repeats)

@@ -269,12 +269,7 @@ def design(
     problems is the benchmarks' own. `tasks` are what was asked about in place of a table.
     """
     plan = plan_of(None)
-    pairs, label = plan.definition.credit_pairs, plan.definition.row_label
-    if not pairs:
-        raise InvalidFileError(
-            f"{plan.definition.id} compares nothing: no two of these rows differ in their credit alone.",
-            next_step=f"atrl-bench list rows {plan.definition.id}",
-        )
+    pairs, label = compared_rows(plan), plan.definition.row_label
     price = price_of(plan_of([plan.seeds[0]]))
     problems, spreads = _problems(price, plan), _spreads(plan_of, price, seed_sd)
     num_tests = len(pairs) * (len(problems) + (len(problems) > 1))
@@ -314,6 +309,15 @@ def design(
         on_gpus=question.cost.on_gpus,
         files=files,
         next=following,
+    )
+
+
+def compared_rows(plan: Plan) -> list[tuple[str, str]]:
+    if pairs := plan.definition.credit_pairs:
+        return pairs
+    raise InvalidFileError(
+        f"{plan.definition.id} compares nothing: no two of these rows differ in their credit alone.",
+        next_step=f"atrl-bench list rows {plan.definition.id}",
     )
 
 

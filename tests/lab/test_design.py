@@ -138,8 +138,9 @@ def test_an_effect_that_no_accuracy_can_have_is_refused(cli, effect):
     assert cli("design", "main_7b", "--effect", effect, refused=SystemExit).code == 2
 
 
-def test_a_table_without_comparisons_has_no_design(cli):
-    error = cli("design", "main_7b", "--rows", "zero_shot,grpo", "--effect", "2", refused=InvalidFileError)
+@pytest.mark.parametrize("words", [("design",), ("run-table", "--until", "decided")], ids=["design", "run-table"])
+def test_a_table_without_comparisons_has_no_design_and_cannot_be_decided(cli, words):
+    error = cli(*words, "main_7b", "--rows", "zero_shot,grpo", "--effect", "2", refused=InvalidFileError)
     assert "no two of these rows differ in their credit alone" in str(error)
 
 
