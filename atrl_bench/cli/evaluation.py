@@ -163,7 +163,8 @@ def _judge(base_url: str | None, model: str, prompt: str | None, prices: str | N
     from atrl_bench.settings import text_of
 
     if base_url:
-        return JudgeConfig(base_url, model, criteria=prompt and text_of(prompt), prices=prices_of(prices))
+        of_judge = prices_of(prices, "--judge-prices")
+        return JudgeConfig(base_url, model, criteria=prompt and text_of(prompt), prices=of_judge)
     if prompt or prices:
         raise BadParameter("--judge-prompt and --judge-prices are for --judge-base-url; see `atrl-bench judge --help`")
     return None

@@ -7,6 +7,7 @@ def status(options: Options) -> None: ...
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -318,17 +319,15 @@ def names_of(text: str | None) -> list[str] | None:
     return names
 
 
-def prices_of(text: str | None) -> tuple[float, float] | None:
+def prices_of(text: str | None, option: str = "--prices") -> tuple[float, float] | None:
     if text is None:
         return None
     try:
         prompts, answers = map(float, text.split(","))
     except ValueError:
         prompts = answers = -1.0
-    if min(prompts, answers) < 0:
-        raise BadParameter(
-            f"{text!r} is no pair of prices, of prompts and of answers: 0.15,0.60", param_hint="--prices"
-        )
+    if not all(0 <= price < math.inf for price in (prompts, answers)):
+        raise BadParameter(f"{text!r} is no pair of prices, of prompts and of answers: 0.15,0.60", param_hint=option)
     return prompts, answers
 
 

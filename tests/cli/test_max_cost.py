@@ -98,4 +98,7 @@ def test_a_server_that_tells_no_usage_is_counted_by_letters_and_pictures() -> No
 def test_a_cap_is_for_what_a_url_answers(evaluate) -> None:
     run, _ = evaluate
     assert "--prices for --max-cost" in run("--prices", "1,2").stderr.replace("\n", " ")
-    assert "no pair of prices" in run("--max-cost", "1", "--prices", "1").stderr.replace("\n", " ")
+    for prices in ("1", "nan,1"):
+        assert "no pair of prices" in run("--max-cost", "1", "--prices", prices).stderr.replace("\n", " ")
+    judged = run("--judge-base-url", "http://localhost:9/v1", "--judge-prices", "1").stderr
+    assert "Invalid value for --judge-prices" in judged
