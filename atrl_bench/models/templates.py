@@ -81,11 +81,9 @@ def template_text(template: str) -> str:
     if "{question}" not in text and not _VARIABLE.search(text):
         then = "name one of these, or a file with {question} where the question goes"
         raise UnknownNameError("template", template, NAMED, next_step=then)
-    from jinja2 import TemplateError
-
     try:
         render("?", text)
-    except TemplateError as error:
+    except Exception as error:  # of many kinds, by what its expressions compute
         then = "a template has question and medium, and may not call anything"
         raise InvalidFileError(
             f"The template {template!r} cannot be filled in.", why=str(error), next_step=then
