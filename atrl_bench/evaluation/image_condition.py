@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -203,10 +203,7 @@ def _is_mixed(rows: Sequence[int], groups: Sequence[str]) -> bool:
 
 
 def _largest(rows: Sequence[int], groups: Sequence[str]) -> int:
-    counts: dict[str, int] = defaultdict(int)
-    for index in rows:
-        counts[groups[index]] += 1
-    return max(counts.values())
+    return max(Counter(groups[index] for index in rows).values())
 
 
 def _shifted(rows: Sequence[int], groups: Sequence[str], rng: np.random.Generator) -> dict[int, int]:

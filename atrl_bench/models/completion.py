@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
@@ -188,8 +188,6 @@ def is_blocked(content: bytes) -> bool:
 
 def shares(total: int, lengths: Sequence[int]) -> list[int]:
     """Each answer's part of a number of tokens that the server only tells for all of them together."""
-    bounds = [0]
-    for length in lengths:
-        bounds.append(bounds[-1] + length)
+    bounds = list(accumulate(lengths, initial=0))
     ends = [round(total * bound / bounds[-1]) if bounds[-1] else 0 for bound in bounds]
     return [end - begin for begin, end in pairwise(ends)]
