@@ -74,7 +74,7 @@ def _require_metrics(columns: Sequence[ColumnDefinition]) -> None:
 def _run_jobs(
     pending: Sequence[Job], plan: Plan, store: Store, where: Machine | Cluster, most: int | None, quiet: bool
 ) -> dict[str, str]:
-    rows, jobs = {job.name: job for job in pending}, [job_of_row(job, plan.run_dir) for job in pending]
+    rows, jobs = {job.name: job for job in pending}, longest_first([job_of_row(job, plan.run_dir) for job in pending])
     failures = dict[str, str]()
     num_workers = len(jobs) if isinstance(where, Cluster) else min(len(jobs), most or default_workers(where))
     with Watch(store, len(jobs), num_workers, quiet=quiet) as watch:
@@ -92,6 +92,19 @@ def _run_jobs(
                 _fail(rows[job.name], error.what, plan, store)
             watch.row_done()
     return failures
+
+
+def longest_first(jobs: Sequence[EvaluationJob]) -> list[EvaluationJob]:
+    """Models that are there, then seed by seed the longest training, so that none is begun when all others end."""
+    seeds = [job.model.seed for job in jobs if isinstance(job.model, TrainingJob)]
+
+    def place(job: EvaluationJob) -> tuple[int, float]:
+        if not isinstance(training := job.model, TrainingJob):
+            return -1, 0.0
+        needs = training_needs(training.recipe, training.run_dir.profile, training.run_dir.rates)
+        return seeds.index(training.seed), -needs.hours
+
+    return sorted(jobs, key=place)
 
 
 def demand(job: EvaluationJob, machine: Machine, num_jobs: int, rates: MachineRates = ASSUMED) -> Demand:

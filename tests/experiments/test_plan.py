@@ -357,6 +357,13 @@ def test_a_training_gets_the_gpus_of_its_estimate_or_an_even_share_and_an_evalua
     assert run.demand(mini, Machine(tuple("01"), is_chosen=True), num_jobs=9) == Demand(1, 1)
 
 
+@pytest.mark.parametrize("of_profile", [smoke, paper])
+def test_models_that_are_there_begin_then_seed_by_seed_the_longest_training(of_profile, tmp_path):
+    jobs = jobs_of("main_7b", of_profile(tmp_path), rows=["zero_shot", "sapo", "grpo"], seeds=[1, 0])
+    names = ["zero_shot", "grpo seed 1", "sapo seed 1", "grpo seed 0", "sapo seed 0"]
+    assert [job.name for job in run.longest_first(jobs)] == names
+
+
 def test_a_server_gets_as_many_gpus_as_hold_its_model_at_least(tmp_path):
     eight, engine = Machine(tuple("01234567")), Engine("vllm", "0")
     served = replace(paper(tmp_path), engine=engine)
