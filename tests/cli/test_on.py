@@ -57,7 +57,9 @@ def test_what_a_clusters_scheduler_decides_is_not_said_beside_it(option, monkeyp
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_cluster_that_is_not_there_is_named_with_the_command_that_starts_one(monkeypatch, capsys):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    # Nor one that runs here for something else, or that somebody left behind: its nodes might never do the work.
     monkeypatch.setattr("ray._private.services.find_gcs_addresses", lambda *_: set())
+    monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda *_: None)
     code, said = refused([*COMMAND, "--on", "ray"], monkeypatch, capsys)
     assert code == 1
     assert "There is no Ray cluster: this machine is part of none." in said
