@@ -15,7 +15,7 @@ from shlex import quote
 from pydantic import Field
 
 from atrl_bench.errors import BudgetError, InvalidFileError
-from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.evaluation.tasks import expand
 from atrl_bench.experiments.definition import ColumnDefinition, TableDefinition, file_stem, load_table
 from atrl_bench.experiments.plan import Plan
 from atrl_bench.experiments.price import Cost, Price, price_of
@@ -324,7 +324,7 @@ def compared_rows(plan: Plan) -> list[tuple[str, str]]:
 def definition_of_tasks(tasks: Sequence[str]) -> TableDefinition:
     """What a design is of where no table is named: GRPO with AT-RL and without, on these tasks."""
     rows = load_table("main_7b").select(rows=["grpo", "grpo_atrl"])
-    columns = tuple(ColumnDefinition(id=task, label=find_task(task).title, task=task) for task in tasks)
+    columns = tuple(ColumnDefinition(id=task.stored_name, label=task.title, task=task.name) for task in expand(tasks))
     return rows.model_copy(update={"columns": columns})
 
 
@@ -361,7 +361,8 @@ def _write(
     plan: Plan, chosen: Option, options: Sequence[Option], question: _Question, tasks: Sequence[str]
 ) -> tuple[tuple[str, ...], str]:
     """The drawing and, of a table, the design's file in the run folder; and the command that carries it out."""
-    stem = "_".join(tasks) or file_stem(plan.definition.id)
+    columns = tuple(column.id for column in plan.definition.columns)
+    stem = "_".join(columns) if tasks else file_stem(plan.definition.id)
     with figure_style():
         drawing = svg(_curve(options, question.effect, question.cost), "design")
     files = {f"{stem}.svg": drawing}
@@ -369,7 +370,7 @@ def _write(
         content = DesignFile(
             table=plan.definition.id,
             rows=tuple(row.id for row in plan.definition.rows),
-            columns=tuple(column.id for column in plan.definition.columns),
+            columns=columns,
             seeds=tuple(range(chosen.seeds)),
             repeats=chosen.repeats,
         )

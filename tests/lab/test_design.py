@@ -133,6 +133,14 @@ def test_tasks_have_a_design_without_a_table(smoke_dir, cli):
     cli("design", "--effect", "15", refused=SystemExit)
 
 
+def test_a_benchmark_of_ones_own_is_designed_for_by_its_rows(smoke_dir, cli, tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(f'{{"question": "{n} + 1?", "answer": {n + 1}}}\n' for n in range(9)))
+    found = json.loads(cli("design", "--tasks", f"{path},wemath_testmini", "--effect", "15", "--json").stdout)
+    assert found["columns"][0]["problems"] == 9
+    assert Path(found["files"][0]).parent == smoke_dir.root / "designs"
+
+
 @pytest.mark.parametrize("effect", ["0", "101", "inf", "nan"])
 def test_an_effect_that_no_accuracy_can_have_is_refused(cli, effect):
     assert cli("design", "main_7b", "--effect", effect, refused=SystemExit).code == 2
