@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from unittest.mock import patch
 
 import pytest
 import typer
@@ -14,20 +13,6 @@ from atrl_bench import __version__, cli
 from atrl_bench.cli import options
 from atrl_bench.engines import stop
 from atrl_bench.sandbox.isolation import PERMISSION, is_permitted
-
-
-@pytest.fixture
-def atrl_bench(monkeypatch, capsys, tmp_path):
-    """Return a function that gives a command in an empty folder, and returns what it printed and ended with."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["atrl-bench", *map(str, arguments)])
-        with patch.dict(os.environ), pytest.raises(SystemExit) as ended:
-            cli.main()
-        return subprocess.CompletedProcess(arguments, ended.value.code, *capsys.readouterr())
-
-    return run
 
 
 def test_version_is_printed():
@@ -50,10 +35,10 @@ def test_version_is_printed():
 )
 def test_an_unknown_name_answers_with_the_nearest_and_exit_code_2(atrl_bench, arguments, near):
     result = atrl_bench(*arguments)
-    assert result.returncode == 2, result.stderr
-    assert near in result.stderr
-    assert "Next: " in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.code == 2, result.err
+    assert near in result.err
+    assert "Next: " in result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -75,8 +60,8 @@ def test_an_unknown_name_answers_with_the_nearest_and_exit_code_2(atrl_bench, ar
 )
 def test_wrong_usage_ends_with_exit_code_2_and_no_traceback(atrl_bench, arguments, tmp_path):
     result = atrl_bench(*arguments)
-    assert result.returncode == 2
-    assert "Traceback" not in result.stderr
+    assert result.code == 2
+    assert "Traceback" not in result.err
     assert not list(tmp_path.iterdir())
 
 
@@ -111,8 +96,8 @@ def test_a_list_of_names_has_a_name_in_it(text):
 def test_a_run_folder_that_cannot_be_one_is_named_without_a_traceback(atrl_bench, arguments, tmp_path):
     (tmp_path / "notes.txt").write_text("no folder")
     result = atrl_bench(*arguments, "--profile", "smoke", "--out", "notes.txt")
-    assert result.returncode == 1
-    what, why, next_step = result.stderr.splitlines()
+    assert result.code == 1
+    what, why, next_step = result.err.splitlines()
     assert what.startswith("Error: Cannot read or write notes.txt/")
     assert why == "Not a directory."
     assert next_step == "Next: check that path, or use a folder you can write to with --out"
@@ -129,12 +114,12 @@ def test_an_error_of_the_system_that_names_no_file_is_not_explained_away(monkeyp
 
 def test_status_of_a_folder_without_a_store_says_how_to_make_one(atrl_bench, tmp_path):
     result = atrl_bench("status", "--out", tmp_path)
-    assert result.returncode == 1
-    assert "Next: atrl-bench run-table main_7b" in result.stderr
+    assert result.code == 1
+    assert "Next: atrl-bench run-table main_7b" in result.err
 
 
 def test_list_as_json_names_everything_that_can_be_run(atrl_bench):
-    known = json.loads(atrl_bench("list", "--json").stdout)
+    known = json.loads(atrl_bench("list", "--json").out)
     assert set(known) == {"tables", "ablations", "figures", "recipes", "tasks", "rules", "profiles", "papers"}
     assert "main_7b" in known["tables"]
     assert "hard_truncation" in known["ablations"]
@@ -144,14 +129,14 @@ def test_list_as_json_names_everything_that_can_be_run(atrl_bench):
 
 def test_the_papers_run_is_resolved_without_gpu_network_or_model(atrl_bench):
     result = atrl_bench("train", "recipes/sapo.yaml", "--credit", "atrl", "--profile", "paper", "--dry-run")
-    assert result.returncode == 0, result.stderr
+    assert result.code == 0, result.err
     for expected in ("objective: sapo", "learning_rate: 1.0e-06", "Qwen/Qwen2.5-VL-7B-Instruct", "group_size: 8"):
-        assert expected in result.stdout
+        assert expected in result.out
 
 
 def test_a_dry_run_of_a_shipped_base_says_where_it_would_be_and_trains_nothing(atrl_bench, tmp_path):
     result = atrl_bench("train", "mini-perception", "--dry-run", "--json", "--out", tmp_path / "base")
-    assert json.loads(result.stdout) == {"checkpoint": str(tmp_path / "base")}
+    assert json.loads(result.out) == {"checkpoint": str(tmp_path / "base")}
     assert not list(tmp_path.iterdir())
 
 
@@ -172,7 +157,7 @@ def test_a_dry_run_of_a_shipped_base_says_where_it_would_be_and_trains_nothing(a
 )
 def test_what_is_printed_fits_eighty_columns_and_breaks_no_name(atrl_bench, arguments):
     result = atrl_bench(*arguments)
-    for line in (result.stdout + result.stderr).splitlines():
+    for line in (result.out + result.err).splitlines():
         # A list of names without a space in it, as in a command, is not broken: nobody could paste it.
         assert len(line) <= 80 or max(map(len, line.split())) > 40, line
 
@@ -186,11 +171,11 @@ def test_programs_of_models_may_run_in_the_processes_of_a_command_that_says_so(m
 
 
 def test_rows_of_a_table_are_listed_and_each_verb_has_a_short_help(atrl_bench):
-    listed = atrl_bench("list", "rows", "main_7b").stdout
+    listed = atrl_bench("list", "rows", "main_7b").out
     assert "grpo_atrl" in listed
     assert "recipe grpo, credit atrl" in listed
-    assert "list rows main_7b" in " ".join(atrl_bench("list", "rows").stderr.split())
-    assert atrl_bench("compare", "-h").stdout == atrl_bench("compare", "--help").stdout
+    assert "list rows main_7b" in " ".join(atrl_bench("list", "rows").err.split())
+    assert atrl_bench("compare", "-h").out == atrl_bench("compare", "--help").out
 
 
 def test_a_shell_completes_tables_rows_tasks_and_profiles():

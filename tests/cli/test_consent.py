@@ -6,7 +6,6 @@ import sys
 import pytest
 import typer
 
-from atrl_bench import cli
 from atrl_bench.cli import start
 from atrl_bench.engines import devices
 from atrl_bench.experiments import memory_check, plan
@@ -21,20 +20,9 @@ LARGE = Capacity((80.0,) * 8, host_gb=1000, disk_gb=9000)
 TRAIN = ("train", "grpo", "--profile", "paper")
 
 
-@pytest.fixture
-def atrl_bench(monkeypatch, capsys, tmp_path):
-    """Return a function that runs a command on a machine with eight GPUs, and what it prints and ends with."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(autouse=True)
+def _with_eight_gpus(monkeypatch):
     monkeypatch.setattr(memory_check, "this_machine", lambda *_: LARGE)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["atrl-bench", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        output = capsys.readouterr()
-        return ended.value.code, output.out, output.err
-
-    return run
 
 
 @pytest.fixture

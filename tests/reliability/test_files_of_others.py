@@ -1,6 +1,5 @@
 """Pictures, films and tables of others: none starts a program, leads to another file or unpacks to gigabytes."""
 
-import io
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -9,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hostile_rows import encoded
 from memory import taking_less_than
-from PIL import Image
 
 from atrl_bench.data import tables
 from atrl_bench.data.pictures import open_picture
@@ -18,14 +17,6 @@ from atrl_bench.errors import InvalidFileError
 from atrl_bench.evaluation.hooks import open_image, picture_sizes
 from atrl_bench.mini.videos import encode
 from atrl_bench.models.video import BadVideoError, read_video
-
-
-# Cells that name a file, by the type of their column, and what the table says that the column is.
-def picture(kind: str = "PNG", size: tuple[int, int] = (123, 77)) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, "red").save(buffer, kind)
-    return buffer.getvalue()
-
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(secret) print\nshowpage\n%%EOF\n"
 
@@ -46,13 +37,13 @@ def test_a_picture_starts_no_other_program(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
 def test_the_usual_kinds_of_pictures_are_shown(kind) -> None:
-    assert open_image({"bytes": picture(kind), "path": None}).size == (123, 77)
+    assert open_image({"bytes": encoded(kind, (123, 77)), "path": None}).size == (123, 77)
 
 
 @pytest.mark.parametrize("kind", ["PPM", "ICO", "PDF", "PCX", "TGA", "JPEG2000"])
 def test_others_are_not(kind) -> None:
     with pytest.raises(OSError, match="cannot identify"):
-        open_image({"bytes": picture(kind), "path": None})
+        open_image({"bytes": encoded(kind), "path": None})
 
 
 # Videos ---------------------------------------------------------------------------------------------------------------

@@ -69,7 +69,28 @@ def drip(head: bytes, drop: bytes, *, every: float = 0.05) -> Answer:
     return answer
 
 
+def said(content: bytes = b"") -> Answer:
+    """Write these bytes and close the connection."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(content)
+        connection.shutdown(socket.SHUT_WR)
+
+    return answer
+
+
 OK = b"HTTP/1.1 200 OK\r\n"
+
+
+def body(content: bytes, head: bytes = OK, *headers: bytes) -> Answer:
+    lines = b"".join(header + b"\r\n" for header in headers)
+    return said(head + lines + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+
+
+def reply(choice: object, usage: object = None) -> Answer:
+    return body(json.dumps({"choices": [choice], "usage": usage}).encode())
+
+
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 GZIP = OK + b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
 DRIPS = {
@@ -116,9 +137,8 @@ def test_a_server_that_reads_slowly_is_left_at_the_limit() -> None:
         assert time.monotonic() - started < 3 * SECONDS  # making 16 MB of it takes a while of its own
 
 
-def packed(encoding: str, content: bytes, status: bytes = b"HTTP/1.1 200 OK\r\n") -> Answer:
-    head = status + f"Content-Encoding: {encoding}\r\nContent-Length: {len(content)}\r\n\r\n".encode()
-    return lambda connection: connection.sendall(head + content)
+def packed(encoding: str, content: bytes, status: bytes = OK) -> Answer:
+    return body(content, status, b"Content-Encoding: " + encoding.encode())
 
 
 def bomb(size: int) -> bytes:
@@ -149,13 +169,6 @@ def test_a_packed_answer_is_read(encoding) -> None:
     content = gzip.compress(content) if encoding == "gzip" else zlib.compress(content)
     with raw_server(packed(encoding, content)) as address:
         assert ask(address, seconds=10) == [Completion("5", "stop", 0)]
-
-
-def reply(choice: object, usage: object = None, status: int = 200) -> Answer:
-    content = json.dumps({"choices": [choice], "usage": usage}).encode()
-    return lambda connection: connection.sendall(
-        b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(content), content)
-    )
 
 
 def spoken(content: object, finish: object = "stop", **message: object) -> dict[str, object]:
@@ -208,22 +221,6 @@ def test_what_the_model_said_is_an_answer_even_if_it_is_nothing(choice, text) ->
 def test_a_number_of_tokens_that_cannot_be_one_is_not_believed(count) -> None:
     with raw_server(reply(spoken("5"), {"completion_tokens": count})) as address:
         assert ask(address, seconds=10) == [Completion("5", "stop", 0)]
-
-
-def said(*parts: bytes) -> Answer:
-    """Write these bytes and close the connection."""
-
-    def answer(connection: socket.socket) -> None:
-        for part in parts:
-            connection.sendall(part)
-        connection.shutdown(socket.SHUT_WR)
-
-    return answer
-
-
-def body(content: bytes, head: bytes = OK, *headers: bytes) -> Answer:
-    lines = b"".join(header + b"\r\n" for header in headers)
-    return said(head + lines + b"Content-Length: %d\r\n\r\n" % len(content) + content)
 
 
 ANSWER = json.dumps({"choices": [spoken("5")]}).encode()
@@ -339,11 +336,8 @@ def test_an_answer_that_is_sent_oddly_is_one(answer) -> None:
 
 
 def test_a_refusal_that_only_speaks_of_a_content_policy_is_an_error_and_no_answer() -> None:
-    def answer(connection: socket.socket) -> None:
-        content = b'{"error": {"message": "unknown field; see our content_policy page"}}'
-        connection.sendall(b"HTTP/1.1 400 X\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content))
-
-    with raw_server(answer) as address, pytest.raises(EndpointError, match="status 400"):
+    content = b'{"error": {"message": "unknown field; see our content_policy page"}}'
+    with raw_server(body(content, b"HTTP/1.1 400 X\r\n")) as address, pytest.raises(EndpointError, match="status 400"):
         ask(address, seconds=10)
 
 
