@@ -271,7 +271,8 @@ def design(
     plan = plan_of(None)
     pairs, label = compared_rows(plan), plan.definition.row_label
     price = price_of(plan_of([plan.seeds[0]]))
-    problems, spreads = _problems(price, plan), _spreads(plan_of, price, seed_sd)
+    problems = _problems(price, plan)
+    spreads = with_seed_sd(_stored_spreads(plan_of, plan) or assumed_spreads(plan, problems), seed_sd)
     num_tests = len(pairs) * (len(problems) + (len(problems) > 1))
     question = _Question(effect, wanted, num_tests, spreads.average, cost_of(price, plan))
 
@@ -328,11 +329,9 @@ def definition_of_tasks(tasks: Sequence[str]) -> TableDefinition:
     return rows.model_copy(update={"columns": columns})
 
 
-def _spreads(plan_of: Callable[[Sequence[int] | None], Plan], price: Price, seed_sd: float | None) -> Spreads:
-    plan = plan_of(None)
+def _stored_spreads(plan_of: Callable[[Sequence[int] | None], Plan], plan: Plan) -> Spreads | None:
     is_begun = plan.run_dir.store_path.is_file()
-    stored = stored_spreads(plan_of(sorted({*plan.seeds, *range(LOOKED_FOR)}))) if is_begun else None
-    return with_seed_sd(stored or assumed_spreads(plan, _problems(price, plan)), seed_sd)
+    return stored_spreads(plan_of(sorted({*plan.seeds, *range(LOOKED_FOR)}))) if is_begun else None
 
 
 def cost_of(price: Price, plan: Plan) -> SeedPrice:

@@ -69,11 +69,11 @@ class ModelRef:
             path.relative_to(self.folder).as_posix() for pattern in ("*", "*/*") for path in self.folder.glob(pattern)
         )
         names = self.listing.names if self.listing else inside
-        return sorted(name for name in names if any(_is_like(name, pattern) for pattern in CONTENT))
-
-
-def _is_like(name: str, pattern: str) -> bool:
-    return fnmatch(name, pattern) and name.count("/") == pattern.count("/")
+        return sorted(
+            name
+            for name in names
+            if any(fnmatch(name, pattern) and name.count("/") == pattern.count("/") for pattern in CONTENT)
+        )
 
 
 def model_ref(model: str | Path) -> ModelRef:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from atrl_bench.errors import reason_of
 from atrl_bench.experiments.price import Price
@@ -143,11 +142,9 @@ CELLS: dict[str, Callable[[RuleSignal], GridCell]] = {
 def rule_cell(rule: RuleSignal, shows: str, neutral: float | None) -> GridCell:
     """One number of a rule, with the side of `neutral` on which its interval lies."""
     cell = CELLS[shows](rule)
-    return cell if neutral is None else replace(cell, verdict=_verdict(cell, neutral))
-
-
-def _verdict(cell: GridCell, neutral: float) -> Literal["up", "down", ""]:
-    return "up" if cell.low > neutral else "down" if cell.high < neutral else ""
+    if neutral is None:
+        return cell
+    return replace(cell, verdict="up" if cell.low > neutral else "down" if cell.high < neutral else "")
 
 
 def _answer(table: SignalTable, grids: Sequence[Grid]) -> str:
