@@ -6,9 +6,9 @@ import hashlib
 import os
 import shutil
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 
 from atrl_bench.data.archives import unpack
@@ -101,7 +101,7 @@ def _download(url: str, sha256: str | None, folder: Path) -> Path:
     try:
         with urllib.request.urlopen(url, timeout=SECONDS_TO_ANSWER) as answer:
             content = answer.read()
-    except (urllib.error.URLError, OSError) as error:
+    except (OSError, HTTPException) as error:
         raise MissingDataError(
             f"{url} does not answer.",
             why=str(error),

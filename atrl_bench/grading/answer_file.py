@@ -112,6 +112,8 @@ def _parsed(path: Path, number: int, line: str, metric: str | None) -> tuple[str
         complaint = next(_complaints(gold), "")
     except ValidationError as error:
         first = error.errors()[0]
+        if not first["loc"]:  # half of a character, lists without end: the place is not one of the user's file
+            raise _invalid(path, number, first["msg"].partition(" at line")[0]) from None
         raise _invalid(path, number, f"`{first['loc'][0]}` is {first['input']!r:.60}: {first['msg']}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"it has no field {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"

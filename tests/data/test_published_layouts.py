@@ -11,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from atrl_bench.data.dataset import data_digest, is_here, parts_of
+from atrl_bench.data.fetch import _download
 from atrl_bench.data.sets import TRAINING_SETS
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.data import load_rows
@@ -269,6 +270,13 @@ def test_other_questions_than_the_published_ones_are_refused(local_hub, mini_wor
     url = f"{local_hub.url}/datasets/somebody/questions/resolve/main/q.jsonl"
     program = MAKE.replace("URL", repr(url)).replace("SHA256", repr("0" * 64))
     assert "is not the file that it was" in hubs.run(program, tmp_path, local_hub.url)
+
+
+def test_an_address_whose_answer_breaks_off_is_named_with_the_next_step(local_hub, tmp_path) -> None:
+    local_hub.add("dataset", "somebody/questions", {"q.jsonl": b"half of it"}).cut["q.jsonl"] = 4
+    with pytest.raises(MissingDataError, match=r"q\.jsonl does not answer") as caught:
+        _download(f"{local_hub.url}/datasets/somebody/questions/resolve/main/q.jsonl", None, tmp_path)
+    assert "same command again" in caught.value.next_step
 
 
 def test_what_fetch_needs_is_said_for_every_dataset() -> None:

@@ -52,6 +52,7 @@ def test_each_line_gets_a_state_and_a_reason(tmp_path):
         ({"response": None, "gold": "5"}, "a text"),
         ({"response": "5", "gold": "5", "kind": "nmber"}, "nmber"),
         ({"response": "5", "gold": "5", "metric": "anlss"}, "anlss"),
+        ({"response": "5", "gold": "\ud800"}, "Invalid JSON: unexpected end of hex escape\n"),  # half of a character
         ({"response": "5", "gold": "5", "choices": [1, 2]}, "a valid string"),
         ({"response": "5", "gold": "5", "choices": 3}, "`choices` is 3"),
         ({"response": "5", "gold": "5", "tolerance": []}, "`tolerance` is []"),
