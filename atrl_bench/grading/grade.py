@@ -110,9 +110,8 @@ def _no_answer(text: str | None, grader: str) -> Verdict:
 class GradingPool(WorkerPool):
     """Grades many answers; starts workers, one a core at most, only for what cannot be decided at once."""
 
-    def __init__(self, *, num_workers: int | None = None, seconds: float = 3.0, memory_bytes: int = 2 << 30) -> None:
-        num_workers = num_workers or usable_cores()
-        super().__init__(num_workers=num_workers, seconds=seconds, memory_bytes=memory_bytes, preloaded=PRELOADED)
+    def __init__(self, *, num_workers: int | None = None, seconds: float = 3.0) -> None:
+        super().__init__(num_workers=num_workers or usable_cores(), seconds=seconds, preloaded=PRELOADED)
 
     def grade_many(self, answers: Sequence[tuple[str, Gold]]) -> list[Verdict]:
         decided = [grade_fast(response, gold) for response, gold in answers]

@@ -21,11 +21,11 @@ from atrl_bench.lab.chains import FILLERS, Said, chain, corpus, right, said
 from atrl_bench.lab.worlds import BaseTraining, Chains, StageSteps, World, world_of_base
 from atrl_bench.mini import base as mini_base
 from atrl_bench.mini.base import Example, OnProgress, batches_of, imitate, imitation_loss, save_base
-from atrl_bench.mini.code_words import GIVEN_FRACTION, draw_code_problem, given
+from atrl_bench.mini.code_words import CODE, GIVEN_FRACTION, given
 from atrl_bench.mini.corpus import Posed
 from atrl_bench.mini.corpus import corpus as mini_corpus
 from atrl_bench.mini.model import build_model, build_processor, build_tokenizer
-from atrl_bench.mini.problems import shortcut_response
+from atrl_bench.mini.problems import draw_problem, shortcut_response
 from atrl_bench.models.bases import base_folder, is_shipped_whole, list_bases, rebuilt_folder
 from atrl_bench.models.templates import TEMPLATES
 
@@ -56,7 +56,7 @@ class Stage:
         rng = np.random.default_rng(self.seed)
 
         def example(step: int) -> Example:
-            problem = draw_code_problem("train", rng)
+            problem = draw_problem(CODE, "train", rng)
             response, stem = chain(self.say(problem.readings, rng), self.chains, rng), problem.question
             template = None if step < self.steps.num_bare_steps else int(rng.integers(len(TEMPLATES)))
             if self.copied_fraction and rng.random() < GIVEN_FRACTION:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, embedded
-from atrl_bench.mini.digits import Split, scans_of
-from atrl_bench.mini.problems import DigitProblem, Kind
+from atrl_bench.mini.digits import Split
+from atrl_bench.mini.problems import Kind, draw_problem
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,17 +48,11 @@ def given(answer: str) -> str:
     return f"{QUESTION} The answer is \\boxed{{{answer}}}."
 
 
-def draw_code_problem(split: Split, rng: np.random.Generator) -> DigitProblem:
-    readings = tuple(int(digit) for digit in rng.integers(10, size=NUM_CELLS))
-    scans = tuple(int(rng.choice(scans_of(digit, split))) for digit in readings)
-    return DigitProblem(CODE, scans, readings, 0, *_solve(readings))
-
-
 def _dataset(name: str, split: Split, given_fraction: float = 0.0) -> SyntheticDataset:
     is_known = split == "train"
 
     def row(index: int, rng: np.random.Generator) -> Row:
-        problem = draw_code_problem(split, rng)
+        problem = draw_problem(CODE, split, rng)
         is_given = bool(given_fraction) and rng.random() < given_fraction
         return {
             "id": str(index),

@@ -73,8 +73,9 @@ def execute(
         "job.json": json.dumps(job).encode(),
         **{f"files/{name}": content for name, content in files.items()},
     }
-    with _folder(contents) as folder, sandbox_user() as user:
-        command = isolated([sys.executable, "-I", "-S", f"{JOB}/inside.py"], folder, limits.folder_bytes, user)
+    with _folder(contents) as folder:
+        program_inside = [sys.executable, "-I", "-S", f"{JOB}/inside.py"]
+        command = isolated(program_inside, folder, limits.folder_bytes, sandbox_user())
         ended = supervise(
             command,
             seconds=limits.wall_seconds + 5,  # the run ends itself before that, unless it is stopped from doing so

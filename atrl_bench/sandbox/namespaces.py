@@ -13,7 +13,6 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -89,18 +88,15 @@ _runs = itertools.count()
 _lock = threading.Lock()
 
 
-@contextmanager
-def sandbox_user() -> Iterator[int | None]:
-    """Give, when this process is root, the number of a user that nobody has; another one to each run.
+def sandbox_user() -> int | None:
+    """When this process is root, the number of a user that nobody has; another one to each run.
 
     Limits on processes and the right to signal go by user. An ordinary user keeps the own number, in a namespace.
     """
     if os.geteuid() != 0:
-        yield None
-        return
+        return None
     with _lock:
-        number = next(number for number in _numbers() if not _is_taken(number))
-    yield number
+        return next(number for number in _numbers() if not _is_taken(number))
 
 
 def _numbers() -> Iterator[int]:

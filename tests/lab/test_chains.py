@@ -9,7 +9,8 @@ from atrl_bench.credit import TokenTruth, tokens_of_part
 from atrl_bench.grading.grade import grade
 from atrl_bench.lab.chains import FILLERS, chain, right, said
 from atrl_bench.lab.worlds import Chains, load_world
-from atrl_bench.mini.code_words import NUM_CELLS, PATTERNS, draw_code_problem
+from atrl_bench.mini.code_words import CODE, NUM_CELLS, PATTERNS
+from atrl_bench.mini.problems import draw_problem
 from atrl_bench.results.records import Gold
 
 CHAINS = Chains(fillers_before=(1, 2), fillers_between=(0, 1))
@@ -47,7 +48,7 @@ def test_the_gold_of_a_problem_grades_its_own_chain_as_right_and_a_mistake_as_wr
         for base in world.bases.values():
             outcomes = []
             for _ in range(40):
-                problem = draw_code_problem("test", rng)
+                problem = draw_problem(CODE, "test", rng)
                 what = said(problem.readings, world, base, rng)
                 verdict = grade(chain(what, world.chains, rng), Gold(problem.answer))
                 assert (verdict.state == "correct") == (what == right(problem.readings))
@@ -74,7 +75,7 @@ def test_chains_are_between_sixty_and_a_hundred_tokens_and_fit_a_response(code_w
 
     rng, chains = np.random.default_rng(0), load_world("perception").chains
     lengths = [
-        len(code_words_tokenizer(chain(right(draw_code_problem("train", rng).readings), chains, rng)).input_ids)
+        len(code_words_tokenizer(chain(right(draw_problem(CODE, "train", rng).readings), chains, rng)).input_ids)
         for _ in range(100)
     ]
     assert min(lengths) >= 60
