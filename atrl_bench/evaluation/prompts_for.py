@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.evaluation.cell_spec import CellSpec
-from atrl_bench.evaluation.hooks import Row
+from atrl_bench.evaluation.hooks import OF_A_VIDEO, Row
 from atrl_bench.evaluation.image_condition import ImageCondition, donors, withheld
 from atrl_bench.evaluation.tasks import Task
 from atrl_bench.models.prompt import Messages, Prompt, system_turn
@@ -35,8 +36,16 @@ def shown_instead(
     """The row whose picture each problem is shown, by the problem's id, in a cell that shuffles them."""
     if spec.image != "shuffled":
         return None
-    donor = donors(problems, rows, spec.run_seed, task.code.sizes)
+    sizes = task.code.sizes or (partial(_kinds_shown, task) if task.shows_videos else None)
+    donor = donors(problems, rows, spec.run_seed, sizes)
     return lambda problem_id: rows[donor[problem_id]]
+
+
+def _kinds_shown(task: Task, row: Row) -> list[tuple[int, int]]:
+    """Of a task with videos what tells one from a picture, whose size is not read; none where a row cannot be shown."""
+    with suppress(Exception):
+        return [OF_A_VIDEO if isinstance(one, str) else (1, 1) for one in task.code.images(row)]
+    return []
 
 
 def prompts_for(

@@ -84,6 +84,16 @@ def test_five_versions_of_one_problem_never_exchange_pictures(mini_world):
     assert sorted(donor.values()) == list(range(len(rows)))
 
 
+def test_a_picture_is_never_shown_for_a_video_nor_a_video_for_a_picture(mini_world):
+    real = prompts("mega_bench_core", None, mini_world)
+    assert [bool(prompt.videos) for prompt in real].count(True) == 1
+    with pytest.raises(InvalidFileError, match="of 1 rows more than half"):  # the video has no other to stand for it
+        prompts("mega_bench_core", "shuffled", mini_world)
+    before_it = [bool(prompt.videos) for prompt in real].index(True)
+    shuffled = prompts("mega_bench_core", "shuffled", mini_world, limit=before_it)
+    assert all(prompt.images and not prompt.videos for prompt in shuffled)
+
+
 def test_one_picture_alone_cannot_be_shuffled(colours):
     with pytest.raises(InvalidFileError, match="cannot be shuffled"):
         prompts("geoqa_test", "shuffled", colours, limit=1)
