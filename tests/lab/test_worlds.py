@@ -18,7 +18,6 @@ from atrl_bench.models import bases
 from atrl_bench.models.bases import BASES, WEIGHTS, is_shipped_whole, list_bases, rebuilt_folder
 from atrl_bench.models.local import model_ref
 from atrl_bench.profiles import load_profile
-from atrl_bench.resources import folder
 from atrl_bench.settings import read_settings
 
 
@@ -42,14 +41,6 @@ def test_in_the_world_of_shortcuts_the_words_of_half_of_the_problems_give_the_ri
         assert 0.25 < len(told) / len(rows) < 0.75
         assert all(row["problem"].endswith(f"The answer is \\boxed{{{row['answer']}}}.") for row in told)
         assert {row["problem"] for row in rows if row["given"] == "no"} == {"What is the code of the picture?"}
-
-
-def test_an_unknown_field_is_refused_with_its_line(tmp_path):
-    text = (folder("recipes") / "worlds" / "perception.yaml").read_text()
-    path = tmp_path / "mine.yaml"
-    path.write_text(text.replace("wrong_fraction:", "wrong_share:"))
-    with pytest.raises(AtrlBenchError, match=r"mine.yaml:\d+: field 'bases.mini-perception.wrong_(share|fraction)'"):
-        read_settings(path, World)
 
 
 def test_a_world_with_mistakes_of_its_own_says_how_its_bases_are_made(tmp_path):

@@ -322,11 +322,7 @@ def test_an_answer_that_was_cut_is_truncated() -> None:
 
 @pytest.mark.parametrize(
     "failure",
-    [
-        refusal(500, "broken"),
-        (200, {}, b" " * (3 << 20)),
-        cut,
-    ],
+    [refusal(500, "broken"), (200, {}, b" " * (3 << 20)), cut],
     ids=("broken", "too long", "cut"),
 )
 def test_one_failure_of_any_kind_is_retried(failure) -> None:

@@ -87,19 +87,20 @@ def test_a_short_file_gives_the_frames_it_has(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    "damage",
     [
-        (lambda content: b"", "cannot be decoded"),
-        (lambda content: b"not a video", "cannot be decoded"),
-        (lambda content: content[: len(content) // 2], "cannot be decoded"),
-        (lambda content: content.replace(b"avc1", b"zzzz"), "cannot be decoded"),
+        lambda content: b"",
+        lambda content: b"not a video",
+        lambda content: content[: len(content) // 2],
+        lambda content: content.replace(b"avc1", b"zzzz"),
     ],
+    ids=["empty", "text", "half", "unknown codec"],
 )
-def test_a_damaged_file_is_a_bad_video_and_the_next_one_is_read(damage, said, tmp_path) -> None:
+def test_a_damaged_file_is_a_bad_video_and_the_next_one_is_read(damage, tmp_path) -> None:
     good = write_film(tmp_path / "good.mp4", 8)
     bad = tmp_path / "bad.mp4"
     bad.write_bytes(damage(good.read_bytes()))
-    with pytest.raises(BadVideoError, match=f"bad.mp4 {said}"):
+    with pytest.raises(BadVideoError, match=r"bad\.mp4 cannot be decoded"):
         read_video(bad, 4)
     assert read_video(good, 4).frames.shape[0] == 4
 
@@ -309,14 +310,9 @@ def test_a_video_benchmark_is_answered_and_graded_from_its_files(store, mini_wor
 
 def test_a_row_without_its_video_is_skipped_and_counted(store, mini_world, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("atrl_bench.evaluation.cell_writer.MAX_BAD_FRACTION", 0.5)
-    data = copied(mini_world, tmp_path, "mmvu")
-    (data / "mmvu" / "videos" / "Mathematics" / "0.mp4").unlink()  # two of four rows are about it
-    (data / "mmvu" / "videos" / "Mathematics" / "1.mp4").write_bytes(b"damaged")
+    videos = shutil.copytree(mini_world / "mmvu", tmp_path / "mmvu") / "videos" / "Mathematics"
+    (videos / "0.mp4").unlink()  # two of four rows are about it
+    (videos / "1.mp4").write_bytes(b"damaged")
     options = EvaluationOptions(repeats=1, limit=6)
     with pytest.raises(Exception, match="4 of 6 rows cannot be read or shown"):
-        evaluate(BASE, "mmvu_val", options, store=store, profile=SMOKE, data_dir=data)
-
-
-def copied(world, to, folder):
-    shutil.copytree(world / folder, to / "data" / folder)
-    return to / "data"
+        evaluate(BASE, "mmvu_val", options, store=store, profile=SMOKE, data_dir=tmp_path)
