@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, embedded, named_media, picture_name
 from atrl_bench.mini.benchmarks.main_7b import GEOMETRY_KINDS
-from atrl_bench.mini.benchmarks.videos import draw_options
+from atrl_bench.mini.benchmarks.videos import OPTIONS, draw_options
 from atrl_bench.mini.corpus import draw_posed, pose
 from atrl_bench.mini.problems import KINDS, READING_PREFIX, DigitProblem, draw_problem
 from atrl_bench.mini.videos import KINDS_OF_STYLE, Style, ask, draw_scene
@@ -178,14 +178,9 @@ TRAINING_SETS: dict[str, SyntheticDataset] = {
         SyntheticDataset("geometry3k", "train", each(_geometry3k)),
         SyntheticDataset("geoqa_8k", "train", each(_geoqa_8k)),
         SyntheticDataset("r1_vl", "train", each(_r1_vl), files=_pictures),
-        *(
-            SyntheticDataset(
-                "video_r1", split, each(partial(_video_r1, with_process)), {"options": ["string"]}, "", _media, label
-            )
-            for split, with_process, label in (
-                ("Video-R1-260k", False, "video_r1"),
-                ("Video-R1-COT-165k", True, "video_r1_cot"),
-            )
+        SyntheticDataset("video_r1", "Video-R1-260k", each(partial(_video_r1, False)), OPTIONS, files=_media),
+        SyntheticDataset(
+            "video_r1", "Video-R1-COT-165k", each(partial(_video_r1, True)), OPTIONS, files=_media, label="video_r1_cot"
         ),
     )
 }

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded
-from atrl_bench.mini.benchmarks.main_7b import GEOMETRY_KINDS
+from atrl_bench.mini.benchmarks.main_7b import GEOMETRY_KINDS, SIGN_KINDS
 from atrl_bench.mini.corpus import pose
 from atrl_bench.mini.problems import KINDS, LETTERS, DigitProblem, draw_problem
 
 if TYPE_CHECKING:
     import numpy as np
-
-CHOICE_KINDS = ("sum", "product", "range", "extremes")
 
 
 def _with_options(stem: str, options: Sequence[str], pattern: str, head: str = "") -> str:
@@ -25,7 +23,7 @@ SCHOOL_SUBJECTS = ("math", "physics", "chemistry", "biology")
 
 
 def _mmk12(index: int, rng: np.random.Generator) -> Row:
-    posed = pose(drawn(CHOICE_KINDS, index, rng), "four", rng)
+    posed = pose(drawn(SIGN_KINDS, index, rng), "four", rng)
     return {
         "question": f"<image>{_with_options(posed.stem, posed.options, chr(10) + '{}. {}')}",
         "image": embedded(posed.problem, f"{index}.png"),
@@ -100,7 +98,7 @@ CATEGORIES = ("coarse perception", "fine-grained perception", "instance reasonin
 
 
 def _mmstar(index: int, rng: np.random.Generator) -> Row:
-    posed = pose(drawn(CHOICE_KINDS, index, rng), "four", rng)
+    posed = pose(drawn(SIGN_KINDS, index, rng), "four", rng)
     return {
         "index": index,
         "question": _with_options(posed.stem, posed.options, ", {}: {}", "\nOptions").replace("Options,", "Options:"),

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, drawn, each, embedded, encoded
+from atrl_bench.mini.benchmarks.main_7b import SIGN_KINDS
 from atrl_bench.mini.corpus import DESCRIPTION
 from atrl_bench.mini.digits import CELL, PAPER
 from atrl_bench.mini.drawing import INK, draw
@@ -89,7 +90,6 @@ def _accepted(answer: str) -> str:
 
 # MMMU-Pro: the same problems with ten options, and drawn whole into one picture.
 
-_PRO_KINDS = ("sum", "product", "range", "extremes")
 _PRO_SEED = 20  # one for both forms, which hold the same problems under the same ids
 
 
@@ -98,7 +98,7 @@ def _pro_problems(count: int) -> Iterator[tuple[str, DigitProblem, tuple[str, ..
 
     rng = np.random.default_rng(_PRO_SEED)
     for index in range(count):
-        problem = drawn(_PRO_KINDS, index, rng)
+        problem = drawn(SIGN_KINDS, index, rng)
         value = int(problem.answer)
         near = [other for other in range(max(0, value - WIDEST), value + WIDEST + 1) if other != value]
         # A few questions have fewer than ten options in the real file too.

@@ -12,11 +12,10 @@ from atrl_bench.mini.benchmarks.dataset import Row, SyntheticDataset, each, enco
 from atrl_bench.mini.digits import draw_scan, scans_of
 from atrl_bench.mini.problems import DigitProblem
 from atrl_bench.mini.videos import Scene, Style, ask, draw_scene
+from atrl_bench.models.templates import LETTERS
 
 if TYPE_CHECKING:
     import numpy as np
-
-LETTERS = "ABCDEFGHIJKLMN"
 
 
 def _scene(benchmark: int, number: int, style: Style) -> Scene:
@@ -27,7 +26,7 @@ def _scene(benchmark: int, number: int, style: Style) -> Scene:
 
 
 def _mp4s(scenes: dict[str, Scene]) -> Iterator[tuple[str, bytes]]:
-    yield from ((path, scene.mp4()) for path, scene in scenes.items())
+    return ((path, scene.mp4()) for path, scene in scenes.items())
 
 
 def draw_options(problem: DigitProblem, count: int, rng: np.random.Generator) -> list[str]:
