@@ -114,17 +114,3 @@ def test_a_scene_is_the_same_file_every_time_and_moves() -> None:
     frames = scene.frames()
     seconds = frames.reshape(NUM_SECONDS, FRAMES_PER_SECOND, *frames.shape[1:])
     assert all(not np.array_equal(second[0], second[-1]) for second in seconds)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_synthetic_benchmark_s_rows_fit_its_columns_and_name_the_files_that_it_writes(name) -> None:
-    import pyarrow as pa
-
-    benchmark = SYNTHETIC_BENCHMARKS[name]
-    rows = benchmark.rows(24, rng())
-    assert pa.Table.from_pylist(rows, schema=benchmark.features(rows).arrow_schema).num_rows == 24
-    if benchmark.files is None:  # the videos are another track's
-        return
-    written = dict(benchmark.files(rows))
-    assert all(content[4:8] == b"ftyp" for content in written.values())
-    assert len(written) <= 24
