@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import BadParameter, Context, Option, echo
@@ -220,8 +221,12 @@ class Options:
 
     def measured_dir(self) -> RunDir:
         """The run folder under the profile of its tables, where no other is named: what is told of them is there."""
+        from atrl_bench.errors import MissingDataError
         from atrl_bench.report.frame import under_its_profile
 
+        if self.out is not None and not self.out.exists():
+            then = f"another --out, or begin one: atrl-bench run-table main_7b --out {quote(str(self.out))}"
+            raise MissingDataError(f"There is no run folder {self.out}.", next_step=then)
         run_dir = self.run_dir(quiet=True)
         return run_dir if self.profile else under_its_profile(run_dir)
 

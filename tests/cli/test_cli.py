@@ -103,6 +103,26 @@ def test_a_run_folder_that_cannot_be_one_is_named_without_a_traceback(atrl_bench
     assert next_step == "Next: check that path, or use a folder you can write to with --out"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "main_7b"),
+        ("report", "all"),
+        ("explain", "main_7b", "grpo", "geoqa_test"),
+        ("figure", "all"),
+        ("compare", "main_7b:grpo", "main_7b:dapo"),
+        ("export", "scores"),
+    ],
+    ids=" ".join,
+)
+def test_a_verb_that_reads_a_run_folder_makes_none_of_a_misspelt_name(words, atrl_bench, tmp_path):
+    result = atrl_bench(*words, "--out", "tpyo")
+    assert result.code == 1
+    assert "There is no run folder tpyo." in result.err
+    assert "atrl-bench run-table main_7b --out tpyo" in result.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_error_of_the_system_that_names_no_file_is_not_explained_away(monkeypatch):
     def fail(**_):
         raise OSError("a mistake in the program")
