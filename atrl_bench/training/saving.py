@@ -146,7 +146,7 @@ def _forget_place_of_base(adapter: Path) -> None:
     """Drop where on this machine the base lies, which PEFT writes down; the name of one on the hub stays."""
     if (path := adapter / "adapter_config.json").is_file():
         content = json.loads(path.read_text(encoding="utf-8"))
-        if Path(content["base_model_name_or_path"]).exists():
+        if (base := content["base_model_name_or_path"]) is not None and Path(base).exists():
             content["base_model_name_or_path"] = None
         path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         (adapter / "README.md").unlink(missing_ok=True)  # a form to fill in, which names it too
