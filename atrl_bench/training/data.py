@@ -1,4 +1,4 @@
-"""The training sets as rows of TRL: a conversational prompt, its images and videos, the gold answer.
+"""The problems of a training set, and each as a row of TRL: a conversational prompt, its images and videos, the answer.
 
 Real sets and the generated twins have the same columns. A row that cannot be trained on is left out and counted by its
 reason; more than 1 % of them is an error. Images and videos are decoded when a rollout asks for them. Those that are
@@ -11,37 +11,92 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.dataset import how_to_unpack, root_of, table_files
-from atrl_bench.data.layout import OUTSIDE
-from atrl_bench.data.marks import num_marks
-from atrl_bench.data.pictures import picture_size
-from atrl_bench.data.sets import TrainingSet, find_set
+from atrl_bench.data.layout import OUTSIDE, own_file
+from atrl_bench.data.marks import content_with_media, num_marks, without_opening_marks
+from atrl_bench.data.own import answers_of, gold_answer, image_of, options_of, question_of, system_of
+from atrl_bench.data.pictures import open_picture, picture_size
+from atrl_bench.data.sets import TrainingSet, as_list, file_names, find_set
 from atrl_bench.data.tables import read_tables, stream_batches
 from atrl_bench.errors import MissingDataError, reason_of
-from atrl_bench.models.templates import TEMPLATES, choose_template
+from atrl_bench.grading.gold import own_gold
+from atrl_bench.models.prompt import system_turn
+from atrl_bench.models.templates import TEMPLATES, choose_template, render, with_choices
 from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
-from atrl_bench.training.problem import (
-    TrainingProblem,
-    image_columns,
-    read_problem,
+from atrl_bench.results.records import Gold
+from atrl_bench.training.rewards.steps import (
+    OFFICIAL,
+    KeyStep,
+    SectionMarks,
+    final_answer,
+    read_key_step_file,
+    read_key_steps,
+    read_marks,
 )
-from atrl_bench.training.rewards.steps import read_key_step_file
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from atrl_bench.profiles import TrainingSizes
 
+PLAIN = (str, int, float, bool, list)  # what a reward may be handed of a row
 MAX_BAD_FRACTION = 0.01
 NOT_BAD = ("no image", "no answer", "more marks than images")  # why a sound set may have rows that are not trained on
 MAX_REASONS = 6  # that an error lists
 NOWHERE: Mapping[str, int] = {}
 # What a reward may ask of a problem, or a weighting be checked by; a set's own columns of these names are what is read.
 REWARD_COLUMNS = ("answer", "graded_as", "token_truth", "problem_type", "process", "key_steps", "section_marks")
+
+
+@dataclass(frozen=True)
+class TrainingProblem:
+    """One row: what is asked, what is shown, what is right."""
+
+    problem_id: str
+    question: str  # with `<image>` and `<video>` where some stand within it
+    answer: str
+    graded_as: Gold  # of a user's own set as its evaluation grades it
+    images: tuple[bytes | Path, ...]
+    token_truth: TokenTruth | None = None  # of generated data
+    videos: tuple[Path, ...] = ()
+    problem_type: str = ""  # what sort of answer it has, where the set says so
+    choices: tuple[str, ...] = ()
+    process: str = ""  # the reasoning to imitate, where the set has one
+    key_steps: tuple[KeyStep, ...] = ()  # what a chain has to mention, where the set says so
+    section_marks: SectionMarks = OFFICIAL  # what opens the sections of such a chain
+    system: str = ""  # what the conversation begins with
+    template: str | None = None  # the text of the one it is asked in; None: one of ours, which is drawn
+    columns: Mapping[str, Any] = field(default_factory=dict)  # of a user's own set, for a user's own reward
+    chosen: str | None = None  # the better response and the worse one, in a file of pairs
+    rejected: str | None = None
+
+    @property
+    def num_media(self) -> dict[str, int]:
+        return {"image": len(self.images), "video": len(self.videos)}
+
+    def decoded(self) -> list[Image]:
+        return [open_picture(image) for image in self.images]
+
+    def messages(self, template: int) -> list[dict[str, Any]]:
+        """The prompt: what the set's own conversation begins with, then the user's turn."""
+        return [*system_turn(self.system), {"role": "user", "content": self.content(template)}]
+
+    def content(self, template: int) -> list[dict[str, Any]]:
+        """The user's turn: the question in this template, images and videos where it marks them or before it.
+
+        The prompt of a pair is as it stands: its responses were given to that.
+        """
+        text = render(self.question, self.template or template, "video" if self.videos else "image")
+        text = text if self.rejected is None else self.question
+        return content_with_media(text, self.num_media)
 
 
 @dataclass(frozen=True)
@@ -185,10 +240,10 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
     first: dict[str, int] = {}  # the first row that is left out for each reason
     rows = (row for batch in table.to_batches(max_chunksize=256) for row in batch.to_pylist())
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
-        from PIL import Image
+        from PIL import Image as Pillow
 
         # A picture that claims to be enormous is refused, not decoded.
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        warnings.simplefilter("error", Pillow.DecompressionBombWarning)
         found = pool.map(partial(_usable, described, root), range(table.num_rows), rows)
         for number, (problem, reason) in enumerate(found, start=1):
             if problem is None:
@@ -229,6 +284,67 @@ def _check_columns(described: TrainingSet, column_names: Sequence[str]) -> None:
                 f"Training set {described.name} has no column {' or '.join(columns)}.",
                 why=f"Its columns are {', '.join(column_names)}.",
             )
+
+
+def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: Path) -> TrainingProblem:
+    """Row `index` of a training set whose images and videos, where they are files, lie below `root`."""
+    asked = next(row[column] for column in described.question if column in row)
+    question = without_opening_marks(question_of(asked))
+    choices = options_of(row, described.options)
+    images, videos = _media(described, row, root)
+    [solution, *others], marks = answers_of(row[described.answer]), read_marks(row.get("section_marks"))
+    answer = gold_answer(final_answer(solution, marks))
+    return TrainingProblem(
+        problem_id=str(row.get(str(described.problem_id), index)),
+        question=with_choices(question, choices) if choices else question,
+        answer=answer,
+        graded_as=_own_gold([answer, *map(gold_answer, others)], choices) if described.takes_text else Gold(answer),
+        images=images,
+        token_truth=_truth(row),
+        videos=videos,
+        problem_type=row.get("problem_type") or "",
+        choices=choices,
+        process=row.get("process") or (solution if marks.answer in solution else ""),
+        key_steps=read_key_steps(row.get("key_steps")),
+        section_marks=marks,
+        system=system_of(asked),
+        columns=_columns(described, row) if described.takes_text else {},
+        chosen=str(row[described.answer]) if described.rejected else None,
+        rejected=str(row[described.rejected]) if described.rejected else None,
+    )
+
+
+def _own_gold(answers: Sequence[str], choices: tuple[str, ...]) -> Gold:
+    """The first answer alone where it is none of the row's options, as a text to imitate may be."""
+    with suppress(ValueError):
+        return own_gold(answers, choices)
+    return Gold(answers[0])
+
+
+def _columns(described: TrainingSet, row: dict[str, Any]) -> dict[str, Any]:
+    """What a user's own reward is handed of a row by its name: all but what the problem shows."""
+    shown = {*described.images, described.videos}
+    return {name: value for name, value in row.items() if isinstance(value, PLAIN) and name not in shown}
+
+
+def _truth(row: dict[str, Any]) -> TokenTruth | None:
+    truth = TokenTruth(row.get("transcription") or "", row.get("token_patterns") or {})
+    return truth if truth.parts else None
+
+
+def _media(
+    described: TrainingSet, row: dict[str, Any], root: Path
+) -> tuple[tuple[bytes | Path, ...], tuple[Path, ...]]:
+    if row.get("data_type") == "video" and described.names_files and not described.takes_text:
+        return (), tuple(own_file(root, name) for name in described.files_of(row))
+    value = next((row[column] for column in image_columns(described) if column in row), None)
+    videos = [own_file(root, name) for name in file_names(row.get(described.videos))]
+    return tuple(image_of(image, root) for image in as_list(value)), tuple(videos)
+
+
+def image_columns(described: TrainingSet) -> tuple[str, ...]:
+    named = [column for column in described.media_columns if column != described.videos]
+    return (*named, *described.images)
 
 
 def _usable(described: TrainingSet, root: Path, index: int, row: dict[str, Any]) -> tuple[TrainingProblem | None, str]:

@@ -24,8 +24,7 @@ from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.models.chat_client import EndpointConfig, Reply, ask_all
 from atrl_bench.models.served import data_url
 from atrl_bench.results.files import write_atomically
-from atrl_bench.training.data import load_training_data
-from atrl_bench.training.problem import TrainingProblem
+from atrl_bench.training.data import TrainingProblem, load_training_data
 from atrl_bench.training.rewards.steps import KeyStep, key_step_lines, read_key_step_file, read_key_steps
 
 MAX_REPLY_CHARACTERS = 20_000

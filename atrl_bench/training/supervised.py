@@ -10,6 +10,7 @@ Shapes: B responses, T response tokens.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,10 +24,25 @@ from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.losses import token_mean
 from atrl_bench.training.order import problem_order
-from atrl_bench.training.problem import response_of
 from atrl_bench.training.recipe import SupervisedRecipe
 from atrl_bench.training.rollout import Rollout, SampledResponse, given_group
 from atrl_bench.training.trainer import Trainer, TrainerInputs
+
+THINK_TAGS = re.compile(r"</?think>")
+
+
+def response_of(process: str, answer: str, form: str) -> str:
+    r"""The text to imitate: the reasoning and the answer in one of the forms of `SupervisedRecipe.response`.
+
+    `boxed`: "3+4=7. The answer is \boxed{7}."; `tags`: "<think>3+4=7.</think>\n<answer>7</answer>"; `process`: the
+    reasoning as it stands, for sets whose text already ends in the answer.
+    """
+    if form == "process":
+        return process.strip()
+    reasoning = THINK_TAGS.sub("", process).strip()
+    if form == "tags":
+        return f"<think>{reasoning}</think>\n<answer>{answer}</answer>"
+    return f"{reasoning} The answer is \\boxed{{{answer}}}.".lstrip()
 
 
 def with_responses(data: TrainingData, tokenizer: Any, form: str, max_response_tokens: int) -> TrainingData:

@@ -12,13 +12,14 @@ from fake_backend import picture
 from PIL import Image
 
 from atrl_bench.data.dataset import data_digest
+from atrl_bench.data.own import gold_answer
 from atrl_bench.data.sets import find_set
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.mini.videos import encode
 from atrl_bench.models.templates import TEMPLATES, choose_template, render
-from atrl_bench.training.data import load_training_data
+from atrl_bench.results.records import Gold
+from atrl_bench.training.data import TrainingProblem, load_training_data
 from atrl_bench.training.multimodal import messages_of, read_prompts
-from atrl_bench.training.problem import TrainingProblem, gold_answer
 
 
 def png(size=(56, 56)):
@@ -275,7 +276,7 @@ def rows_of_a_set(tmp_path):
 
 
 def problem(question, images=0, videos=0):
-    return TrainingProblem("1", question, "3", images=(b"",) * images, videos=("a.mp4",) * videos)
+    return TrainingProblem("1", question, "3", Gold("3"), images=(b"",) * images, videos=("a.mp4",) * videos)
 
 
 def test_each_mark_within_a_question_becomes_its_image_at_that_place(rows_of_a_set):

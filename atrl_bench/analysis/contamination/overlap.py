@@ -26,8 +26,7 @@ from atrl_bench.experiments.run_dir import RunDir, recalled
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.records import Problem
-from atrl_bench.training.data import stream_problems
-from atrl_bench.training.problem import TrainingProblem
+from atrl_bench.training.data import TrainingProblem, stream_problems
 
 FILE = "overlap.json"
 IN_FLIGHT = 64  # problems with their pictures in memory at a time
