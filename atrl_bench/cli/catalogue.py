@@ -116,5 +116,5 @@ def read(kind: str | None = None, data_dir: Path | None = None) -> Catalogue:
         "profiles": lambda: {name: load_profile(name).title for name in list_profiles()},
     }
     if kind is not None and kind not in readers:
-        raise UnknownNameError("kind of thing to list", kind, readers)
+        raise UnknownNameError("kind of thing to list", kind, [*readers, "rows"])
     return Catalogue({name: entries() for name, entries in readers.items() if kind in (None, name)})

@@ -30,6 +30,7 @@ def test_version_is_printed():
         (("train", "grpo", "--credit", "atlr", "--dry-run"), "atrl"),
         (("evaluate", "mini", "--tasks", "mathvison_testmini"), "mathvision_testmini"),
         (("list", "recipies"), "recipes"),
+        (("list", "rowz"), "rows"),
         (("plan", "main_7b", "--profile", "minni"), "mini"),
     ],
 )
