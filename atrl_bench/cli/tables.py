@@ -244,7 +244,7 @@ def report(
     elif _is_of_signals(table, options):
         from atrl_bench.lab.signal.page import render_signals
 
-        _show_result(render_signals(table, options.run_dir()), options)
+        _show_result(render_signals(table, options.measured_dir()), options)
     else:
         from atrl_bench.report.table_run import render
 

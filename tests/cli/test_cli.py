@@ -109,6 +109,7 @@ def test_a_run_folder_that_cannot_be_one_is_named_without_a_traceback(atrl_bench
     [
         ("report", "main_7b"),
         ("report", "all"),
+        ("report", "signal"),
         ("explain", "main_7b", "grpo", "geoqa_test"),
         ("figure", "all"),
         ("compare", "main_7b:grpo", "main_7b:dapo"),
