@@ -47,9 +47,9 @@ def export(run_dir: RunDir, form: Format, *, out: Path | None = None) -> list[Pa
     that name. `card`: `cards/<checkpoint>/README.md`.
     """
     target = out or run_dir.root / "exports"
-    if form == "scores":
-        return _write_scores(run_dir, target)
-    with run_dir.open_store(read_only=True) as store:
+    with run_dir.open_store(read_only=True) as store, writing(f"the export to {target}", "--to"):
+        if form == "scores":
+            return _write_scores(run_dir, target)
         if form == "inspect":
             return _write_inspect_logs(store, target)
         if form == "card":
@@ -65,18 +65,15 @@ def _write_scores(run_dir: RunDir, target: Path) -> list[Path]:
         "json": scores.to_json(orient="records", indent=1, force_ascii=True, double_precision=15) + "\n",
     }
     for suffix, content in contents.items():
-        path = target / f"scores.{suffix}"
-        with writing(path):
-            write_atomically(path, content if isinstance(content, bytes) else content.encode())
+        write_atomically(target / f"scores.{suffix}", content if isinstance(content, bytes) else content.encode())
     return [target / f"scores.{suffix}" for suffix in contents]
 
 
 def _write_samples(run_dir: RunDir, store: Store, form: Literal["parquet", "jsonl"], target: Path) -> list[Path]:
     path, cells = target / f"samples.{form}", target / "cells.json"
-    with writing(path):
-        (_write_parquet if form == "parquet" else _write_jsonl)(path, _lines(run_dir, store))
-        specs = {cell.key: cell.spec for cell in store.cells()}
-        write_atomically(cells, (json.dumps(specs, indent=1, sort_keys=True) + "\n").encode())
+    (_write_parquet if form == "parquet" else _write_jsonl)(path, _lines(run_dir, store))
+    specs = {cell.key: cell.spec for cell in store.cells()}
+    write_atomically(cells, (json.dumps(specs, indent=1, sort_keys=True) + "\n").encode())
     return [path, cells]
 
 
@@ -137,8 +134,7 @@ def _write_inspect_logs(store: Store, target: Path) -> list[Path]:
     for cell in store.cells(kind="evaluation", state="done"):
         name = re.sub(r"[^A-Za-z0-9]+", "-", str(cell.spec["task"]))
         path = target / "inspect" / f"{NO_DATE[:10]}T00-00-00-00-00_{name}_{cell.key[:22]}.json"
-        with writing(path):
-            write_atomically(path, json.dumps(log_of(store, cell), ensure_ascii=True).encode())
+        write_atomically(path, json.dumps(log_of(store, cell), ensure_ascii=True).encode())
         paths.append(path)
     if not paths:
         raise MissingDataError(

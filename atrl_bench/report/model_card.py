@@ -25,7 +25,7 @@ from atrl_bench.report.evaluations import headings
 from atrl_bench.report.frame import CellPlace, headline_metric, places_of_cells, score_or_bounds
 from atrl_bench.report.page import environment
 from atrl_bench.results import numbers
-from atrl_bench.results.files import write_texts, writing
+from atrl_bench.results.files import write_texts
 from atrl_bench.results.store import Cell, Run, Store
 from atrl_bench.version import __version__
 
@@ -44,8 +44,7 @@ def write_cards(run_dir: RunDir, store: Store, target: Path) -> list[Path]:
     paths = []
     for run in runs:
         folder = target / "cards" / Path(run.checkpoint).name
-        with writing(folder):
-            paths += write_texts(folder, {CARD: card_of(run, run_dir, store, places)})
+        paths += write_texts(folder, {CARD: card_of(run, run_dir, store, places)})
     return paths
 
 

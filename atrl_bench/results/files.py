@@ -64,12 +64,12 @@ def write_texts(out: Path, texts: Mapping[str, str]) -> list[Path]:
 
 
 @contextmanager
-def writing(what: Path | str) -> Iterator[None]:
+def writing(what: Path | str, option: str = "--out") -> Iterator[None]:
     """Turn a failure of the disk into a `StoreError` that says what could not be written."""
     try:
         yield
     except OSError as error:
-        then = room_for(error) or "use a folder you can write to with --out"
+        then = room_for(error) or f"use a folder you can write to with {option}"
         raise StoreError(f"Cannot write {what}.", why=f"{error}.", next_step=then) from error
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from stored import fill_cell
 
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import MissingDataError, StoreError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report import exports
@@ -71,6 +71,13 @@ def test_every_form_obeys_the_folder_it_is_told(run_folder, tmp_path_factory):
         to = tmp_path_factory.mktemp("to")
         assert all(path.is_relative_to(to) for path in export(run_dir(run_folder), form, out=to)), form
     assert {path for path in run_folder.rglob("*") if "sqlite" not in path.name} <= before
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "scores", "inspect"])
+def test_an_export_to_what_is_a_file_asks_for_another_to(run_folder, form):
+    with pytest.raises(StoreError, match=r"Cannot write the export to .*store\.sqlite") as refused:
+        export(run_dir(run_folder), form, out=run_folder / "store.sqlite")
+    assert refused.value.next_step == "use a folder you can write to with --to"
 
 
 def test_an_inspect_log_has_every_answer_as_a_sample(run_folder):
