@@ -63,7 +63,7 @@ def trl_arguments(recipe: Any, profile: Any, *, rollouts: int) -> dict[str, Any]
     if recipe.objective == "sapo":
         arguments["sapo_temperature_pos"], arguments["sapo_temperature_neg"] = recipe.gate_temperatures
     elif recipe.objective != "reinforce":
-        arguments["epsilon"], arguments["epsilon_high"] = recipe.clip
+        arguments["epsilon"], arguments["epsilon_high"] = recipe.clip_low, recipe.clip_high
     return arguments
 
 

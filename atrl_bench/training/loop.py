@@ -376,8 +376,8 @@ class Loop(Trainer):
         if recipe.vppo is not None:  # the mean of -log pi over the sampled tokens of the update
             loss = loss - recipe.vppo.entropy_penalty * (logprob_BT * evenly_BT).sum()
         self.note("entropy", mean_of(entropy_BT, mask_BT))
-        if recipe.clip_low is not None:
-            low_BT, high_BT = are_clipped(ratio_BT, advantage_BT, *recipe.clip)
+        if recipe.clip_low is not None and recipe.clip_high is not None:
+            low_BT, high_BT = are_clipped(ratio_BT, advantage_BT, recipe.clip_low, recipe.clip_high)
             for name, clipped_BT in (("low", low_BT), ("high", high_BT), ("region", low_BT | high_BT)):
                 self.note(f"clip_ratio/{name}_mean", mean_of(clipped_BT.float(), mask_BT))
         return loss

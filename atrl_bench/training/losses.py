@@ -49,7 +49,9 @@ def policy_loss(recipe: RolloutRecipe, ratio_BT: Tensor, advantage_BT: Tensor) -
         return reinforce(ratio_BT, advantage_BT)
     if recipe.objective == "sapo":
         return sapo(ratio_BT, advantage_BT, *recipe.gate_temperatures)
-    return clipped(ratio_BT, advantage_BT, *recipe.clip)
+    assert recipe.clip_low is not None
+    assert recipe.clip_high is not None
+    return clipped(ratio_BT, advantage_BT, recipe.clip_low, recipe.clip_high)
 
 
 def clipped(ratio_BT: Tensor, advantage_BT: Tensor, low: float, high: float) -> Tensor:

@@ -284,13 +284,6 @@ class RolloutRecipe(Recipe):
         return sizes.model_copy(update=changes)
 
     @property
-    def clip(self) -> tuple[float, float]:
-        """How far the importance ratio may be below and above one, of an objective that clips it."""
-        assert self.clip_low is not None
-        assert self.clip_high is not None
-        return self.clip_low, self.clip_high
-
-    @property
     def gate_temperatures(self) -> tuple[float, float]:
         """SAPO's, where the advantage is positive and where it is not."""
         assert self.sapo_temperature_positive is not None
