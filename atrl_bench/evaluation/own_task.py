@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from atrl_bench.data.dataset import root_of
 from atrl_bench.data.layout import own_file
-from atrl_bench.data.marks import content_with_media, without_opening_marks
 from atrl_bench.data.own import answers_of, gold_answer, image_of, options_of, question_of, system_of
 from atrl_bench.data.pictures import open_picture, picture_size
 from atrl_bench.data.sets import TrainingSet, as_list, file_names
 from atrl_bench.evaluation.hooks import OF_A_VIDEO, Row, hooks, prepare
 from atrl_bench.grading.gold import own_gold
-from atrl_bench.models.prompt import Messages, system_turn
-from atrl_bench.models.templates import with_choices
+from atrl_bench.models.prompt import Messages
+from atrl_bench.models.templates import content_with_media, system_turn, with_choices, without_opening_marks
 from atrl_bench.results.records import Gold
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from atrl_bench.evaluation.cell_spec import CellSpec
 from atrl_bench.evaluation.hooks import OF_A_VIDEO, Row
 from atrl_bench.evaluation.image_condition import ImageCondition, donors, withheld
 from atrl_bench.evaluation.tasks import Task
-from atrl_bench.models.prompt import Messages, Prompt, system_turn
+from atrl_bench.models.prompt import Messages, Prompt
+from atrl_bench.models.templates import system_turn
 from atrl_bench.models.video import Video, read_video
 from atrl_bench.results.records import Problem
 

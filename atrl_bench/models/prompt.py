@@ -17,10 +17,6 @@ Messages = list[dict[str, Any]]
 MEDIA_TOKENS = ("image_token_id", "video_token_id")  # how a model's config calls what stands for an image or a video
 
 
-def system_turn(text: str) -> Messages:
-    return [{"role": "system", "content": [{"type": "text", "text": text}]}] if text else []
-
-
 @dataclass(frozen=True, eq=False)  # as a key it stands for itself: nobody compares pixels
 class Prompt:
     """One problem as the model sees it: the user's turn and the images and videos it refers to, in order."""

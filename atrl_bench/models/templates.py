@@ -1,4 +1,4 @@
-"""The words around a problem: our templates, how one is drawn, a user's own, and how lettered choices are written.
+"""How a problem is written: in a template, ours or a user's own, with lettered choices, and where its images stand.
 
 The paper evaluates "zero-shot with three randomised prompt templates" and asks for the final answer in a box (its
 appendix); it prints neither the templates nor how one is drawn. Here the draw is a hash of the run seed and
@@ -7,6 +7,11 @@ Training uses the same `render`. Changing any of the three changes `PROMPT_VERSI
 
 Whoever names a template gets that one for every problem: one of `NAMED`, or a text of their own with `{question}` in
 it, or in Jinja2 with `{{ question }}` (EasyR1's `{{ content }}` is the same). Its text is in the key.
+
+Datasets write `<image>` and `<video>` where a question shows its own. A mark within the question becomes its image at
+that place. Marks that open the question say no more than that there are images: these stand before everything, as those
+of a set without marks do, also before the template's own words. Where there are fewer marks than images, the images
+keep their order and the first of them open the turn.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from atrl_bench.data.own import LETTERS
 from atrl_bench.errors import InvalidFileError, UnknownNameError
@@ -39,6 +44,10 @@ NAMED = {
     "think-then-box": "{question}\n\nYou first think through the reasoning process as an internal monologue, enclosed "
     "within <think> </think> tags. Then, provide your final answer enclosed within \\boxed{}.",
 }
+
+KINDS = ("image", "video")
+MARK = re.compile(rf"<({'|'.join(KINDS)})>")
+OPENING_MARKS = re.compile(rf"\A(?:\s*{MARK.pattern})+")
 
 # MathVerse's Vision Only rows carry no question at all: the text is inside the picture.
 QUESTION_IN_IMAGE = "According to the question shown in the image, what is the answer?"
@@ -96,6 +105,29 @@ def template_name(text: str) -> str:
     names = [name for name, known in NAMED.items() if known == text]
     first = " ".join(text.split())
     return names[0] if names else first if len(first) <= 40 else f"{first[:39]}…"
+
+
+def without_opening_marks(question: str) -> str:
+    """The question without the marks before its first word; those within it stay."""
+    return OPENING_MARKS.sub("", question).strip()
+
+
+def num_marks(question: str, kind: str) -> int:
+    """How many images, or videos, the question has a place for."""
+    return MARK.findall(question).count(kind)
+
+
+def content_with_media(text: str, num_media: dict[str, int]) -> list[dict[str, Any]]:
+    """A chat turn: so many images and videos, those with a mark in its place and the others before the text."""
+    first = [{"type": kind} for kind in KINDS for _ in range(num_media[kind] - num_marks(text, kind))]
+    # A text split at its marks alternates between words and the kinds of the marks between them.
+    parts = MARK.split(text)
+    within = [{"type": part} if index % 2 else {"type": "text", "text": part} for index, part in enumerate(parts)]
+    return [*first, *(part for part in within if part.get("text") != "")]
+
+
+def system_turn(text: str) -> list[dict[str, Any]]:
+    return [{"role": "system", "content": [{"type": "text", "text": text}]}] if text else []
 
 
 def with_choices(question: str, options: Sequence[str]) -> str:

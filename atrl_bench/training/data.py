@@ -21,15 +21,22 @@ from urllib.parse import unquote
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.dataset import how_to_unpack, root_of, table_files
 from atrl_bench.data.layout import OUTSIDE, own_file
-from atrl_bench.data.marks import content_with_media, num_marks, without_opening_marks
 from atrl_bench.data.own import answers_of, gold_answer, image_of, options_of, question_of, system_of
 from atrl_bench.data.pictures import open_picture, picture_size
 from atrl_bench.data.sets import TrainingSet, as_list, file_names, find_set
 from atrl_bench.data.tables import read_tables, stream_batches
 from atrl_bench.errors import MissingDataError, reason_of
 from atrl_bench.grading.gold import own_gold
-from atrl_bench.models.prompt import system_turn
-from atrl_bench.models.templates import TEMPLATES, choose_template, render, with_choices
+from atrl_bench.models.templates import (
+    TEMPLATES,
+    choose_template,
+    content_with_media,
+    num_marks,
+    render,
+    system_turn,
+    with_choices,
+    without_opening_marks,
+)
 from atrl_bench.models.video import SIDE, TEMPORAL_PATCH, Video, read_video
 from atrl_bench.results.records import Gold
 from atrl_bench.training.rewards.steps import (
