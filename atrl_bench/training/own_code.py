@@ -48,8 +48,14 @@ def require(kind: Kind, name: str, shipped: Iterable[str] = ()) -> None:
     if name in shipped or name in plugins(kind):
         return
     if ":" not in name:
-        raise UnknownNameError(NOUNS[kind], name, [*shipped, *plugins(kind)], next_step="or write file.py:function")
+        raise UnknownNameError(NOUNS[kind], name, [*shipped, *plugins(kind)], next_step=f"or write {_form(name)}")
     _source(kind, name)  # says what is not there
+
+
+def _form(name: str) -> str:
+    if "+" in name:  # a path may have one: only with spaces it adds
+        return f"{' + '.join(part.strip() for part in name.split('+'))}, with spaces"
+    return "file.py:function, or package.module:function"
 
 
 def make(kind: Kind, name: str, settings: Mapping[str, Any]) -> Any:
@@ -92,7 +98,7 @@ def _with_path(name: str, written: Any) -> str:
 
 def _source(kind: Kind, name: str) -> Path:
     """The file of what is named by its module or its path."""
-    module = name.rpartition(":")[0]
+    module, _, function = name.rpartition(":")
     if module.endswith(".py"):
         path = Path(module).expanduser()
     else:
@@ -101,11 +107,16 @@ def _source(kind: Kind, name: str) -> Path:
         except ImportError:
             spec = None
         path = Path(spec.origin) if spec is not None and spec.origin else Path(module)
-    if not path.is_file():
+    if not (path.is_file() and function.isidentifier()):
+        what = (
+            f"{function} is no name of a function"
+            if path.is_file()
+            else f"{path} is no file, and no module of this environment"
+        )
         raise InvalidFileError(
             f"There is no {NOUNS[kind]} {name}.",
-            why=f"{path} is no file, and no module of this environment.",
-            next_step=f"write {kind}: file.py:function, or package.module:function",
+            why=f"{what}.",
+            next_step=f"write {kind}: {_form(name)}",
         )
     return path
 

@@ -243,6 +243,13 @@ def test_a_mistake_in_it_is_told_with_its_name(code, function, why):
     assert why in error.value.why
 
 
+def test_a_plus_without_spaces_is_answered_with_the_form_that_adds(code):
+    for first, second in (("accuracy", "nowhere.py:brief"), ("accuracy", "typed"), (f"{code}:brief", "accuracy")):
+        with pytest.raises(AtrlBenchError) as refused:
+            load_recipe("grpo", rewards=f"{first}+{second}")
+        assert f"{first} + {second}, with spaces" in refused.value.next_step
+
+
 def test_what_is_not_there_is_said_before_anything_is_loaded(code):
     with pytest.raises(InvalidFileError, match="There is no reward"):
         load_recipe("grpo", rewards="nowhere.py:brief")
