@@ -1,4 +1,4 @@
-"""Refuses trainings that this machine does not hold, or has no engine for, before any of them is started."""
+"""Refuses trainings that this machine does not hold, or has no engine or credit rule for, before any is started."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from atrl_bench.credit.rules import credit_rule
 from atrl_bench.engines.devices import Cluster, Machine, memory_gb
 from atrl_bench.errors import MachineTooSmallError
 from atrl_bench.experiments.cost import ASSUMED, GB, MARGIN, MachineRates, Needs, training_needs
@@ -17,7 +18,7 @@ from atrl_bench.experiments.fetch import free_disk_gb
 from atrl_bench.experiments.plan import Plan, planned_key, planned_spec
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile
-from atrl_bench.training.recipe import Recipe, stages_of
+from atrl_bench.training.recipe import PreferenceRecipe, Recipe, RolloutRecipe, stages_of
 from atrl_bench.training.rollout_engine import require_sampler, uses_verl
 from atrl_bench.training.verl import require_verl_form, verl_python
 
@@ -70,6 +71,8 @@ def require_training_fits(recipe: Recipe, run_dir: RunDir, where: Machine | Clus
         key = planned_key(*planned_spec(stage, run_dir, seed))
         if run_dir.run_state(key) == "done":
             continue
+        if isinstance(stage, RolloutRecipe | PreferenceRecipe):
+            credit_rule(stage.credit.rule)
         if uses_verl(stage, run_dir.profile):  # on machines that verl knows of, and this one need not
             require_verl_form(stage, run_dir.profile)
             verl_python()

@@ -6,10 +6,11 @@ import pytest
 
 from atrl_bench.engines.devices import Cluster, Machine
 from atrl_bench.engines.ray_cluster import RayCluster
-from atrl_bench.errors import MachineTooSmallError, NotFetchedError
+from atrl_bench.errors import MachineTooSmallError, NotFetchedError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments import memory_check, plan, run
 from atrl_bench.experiments.cost import ASSUMED, training_needs
+from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.evaluate_command import evaluate_model
 from atrl_bench.experiments.memory_check import (
     Capacity,
@@ -19,10 +20,10 @@ from atrl_bench.experiments.memory_check import (
     require_training_fits,
     this_machine,
 )
-from atrl_bench.experiments.plan import plan_table
+from atrl_bench.experiments.plan import plan_definition, plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
-from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.recipe import CreditChoice, load_recipe
 
 PAPER = load_profile("paper")
 SMALL = Capacity((24.0,), host_gb=64, disk_gb=500)
@@ -199,3 +200,12 @@ def test_a_resumed_run_may_use_the_disk_that_its_own_checkpoints_fill(tmp_path, 
     with (run_dir.checkpoints / "run" / "optimizer").open("wb") as file:
         file.truncate(2_000_000)  # 2 MB of the 232.12 GB
     require_training_fits(load_recipe("grpo"), run_dir, four_gpus, seed=0)
+
+
+def test_a_row_of_an_unknown_credit_rule_is_refused_before_any_other_is_trained(tmp_path):
+    run_dir = RunDir.at(tmp_path, load_profile("smoke"))
+    table = load_table("main_7b").select(rows=["grpo", "grpo_atrl"])
+    rows = table.rows[0], table.rows[1].model_copy(update={"credit": CreditChoice(rule="atlr")})
+    planned = plan_definition(table.model_copy(update={"rows": rows}), run_dir)
+    with pytest.raises(UnknownNameError, match="Did you mean atrl"):
+        require_plan_fits(planned, Machine(()))
