@@ -6,7 +6,6 @@ once for each device. MODULE does its part inside `rank`: the first that fails w
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
+from atrl_bench.digests import recall, remember
 from atrl_bench.engines import stop
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.engines.local import NUM_ATTEMPTS, exit_reason, start_worker
@@ -105,16 +105,12 @@ def _write_down(error: Exception, path: Path, progress: int) -> None:
         content = {"what": error.what, "why": error.why, "next_step": error.next_step}
     else:
         content = {"what": reason_of(error)}
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            json.dump(content | {"progress": progress}, file)
-    except FileExistsError:  # whoever was first is the cause, the others are its consequence
-        pass
+    if not path.exists():  # whoever was first is the cause, the others are its consequence
+        remember(path, content | {"progress": progress})
 
 
 def _error(error_file: Path, code: int, log: Path) -> LaunchError:
-    if error_file.is_file():
-        content = json.loads(error_file.read_text(encoding="utf-8"))
+    if content := recall(error_file):
         error_file.unlink()
         return LaunchError(**{**content, "what": f"{content['what']} Log: {log}"})
     return LaunchError(

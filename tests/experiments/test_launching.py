@@ -107,6 +107,14 @@ def test_a_process_that_dies_without_a_word_is_begun_again_and_is_a_failure_in_t
     assert (failing / "job.log").read_text() == "begun\n" * 3
 
 
+def test_a_process_that_is_killed_while_it_says_why_leaves_no_half_of_it(failing):
+    half = 'file.write(\'{"what": "There\'), file.flush(), os.kill(os.getpid(), 9)'
+    killed = f"import json, os\njson.dump = lambda _, file: ({half})\n"
+    (failing / "failing_module.py").write_text(killed + FAILING)
+    with pytest.raises(LaunchError, match=r"was killed by signal 9 \(SIGKILL"):
+        launch.run("failing_module", failing / "order.json", "cpu", Devices(), failing / "job.log")
+
+
 @pytest.mark.parametrize("name", ["fsdp2", "ddp", "cpu"])
 def test_accelerate_reads_the_shipped_configurations(name):
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
