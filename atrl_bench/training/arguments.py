@@ -54,6 +54,11 @@ def reward_weights(recipe: RolloutRecipe) -> list[float] | None:
     return [*usual, *others, step_rewards.key_steps, step_rewards.validity]
 
 
+def overlong_cache(max_response_tokens: int, cache_fraction: float) -> int:
+    """The length of the stretch before the limit over which the punishment grows, in tokens."""
+    return max(1, int(cache_fraction * max_response_tokens))
+
+
 def recomputes(sizes: TrainingSizes) -> bool:
     """Whether a backward pass computes activations once more instead of keeping them."""
     return sizes.max_prompt_tokens + sizes.max_response_tokens > CHECKPOINTING_TOKENS

@@ -19,10 +19,17 @@ from atrl_bench.printable import flat
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import folder
 from atrl_bench.settings import Settings, read_yaml
-from atrl_bench.training.arguments import at_once, most_pairs, num_pair_updates, num_rollouts, per_update, recomputes
+from atrl_bench.training.arguments import (
+    at_once,
+    most_pairs,
+    num_pair_updates,
+    num_rollouts,
+    overlong_cache,
+    per_update,
+    recomputes,
+)
 from atrl_bench.training.own_code import names, short
 from atrl_bench.training.recipe import CreditChoice, PreferenceRecipe, Recipe, RolloutRecipe, SupervisedRecipe
-from atrl_bench.training.rewards.accuracy import overlong_cache
 from atrl_bench.training.rewards.registry import answer_reward, find_reward
 from atrl_bench.training.rollout_engine import engine_spec
 

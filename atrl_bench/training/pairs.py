@@ -28,7 +28,7 @@ from atrl_bench.training.multimodal import messages_of, read_prompts
 from atrl_bench.training.order import generator
 from atrl_bench.training.passes import computing_in
 from atrl_bench.training.recipe import PairSampling, PreferenceRecipe
-from atrl_bench.training.rewards.accuracy import AccuracyReward
+from atrl_bench.training.rewards.combined import AccuracyReward
 from atrl_bench.training.sharding import whole
 from atrl_bench.training.trainer import TrainerInputs
 

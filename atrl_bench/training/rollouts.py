@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from trl.rewards import get_soft_overlong_punishment
+
 from atrl_bench.credit.blackening import black_patch
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import credit_rule
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.models.chat_template import begun_thought
-from atrl_bench.training.arguments import num_rollouts, reward_weights
+from atrl_bench.training.arguments import num_rollouts, overlong_cache, reward_weights
 from atrl_bench.training.loop import Loop
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.own_code import names
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards import Reward
-from atrl_bench.training.rewards.accuracy import overlong_reward
 from atrl_bench.training.rewards.combined import Rewards
 from atrl_bench.training.rewards.registry import find_reward
 from atrl_bench.training.rewards.steps import chain_validity, check_key_steps, key_step_match
@@ -70,3 +71,11 @@ def _rewards(inputs: TrainerInputs[RolloutRecipe], pool: GradingPool) -> list[Re
             check_key_steps(inputs.data.name, [problem.key_steps for problem in inputs.data.problems])
         rewards += [key_step_match, chain_validity]
     return rewards
+
+
+def overlong_reward(max_response_tokens: int, cache_fraction: float) -> Reward:
+    """DAPO's soft overlong punishment, added to the accuracy reward.
+
+    0 up to L_max - L_cache tokens, then (L_max - L_cache - |y|) / L_cache, and -1 beyond L_max (equation 13 of DAPO).
+    """
+    return get_soft_overlong_punishment(max_response_tokens, overlong_cache(max_response_tokens, cache_fraction))

@@ -38,11 +38,10 @@ from atrl_bench.models.templates import choose_template
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import folder as shipped
 from atrl_bench.settings import read_mapping
-from atrl_bench.training.arguments import num_rollouts, recomputes
+from atrl_bench.training.arguments import num_rollouts, overlong_cache, recomputes
 from atrl_bench.training.data import TrainingData, TrainingProblem
 from atrl_bench.training.order import problem_order
 from atrl_bench.training.recipe import Recipe, RolloutRecipe
-from atrl_bench.training.rewards.accuracy import overlong_cache
 from atrl_bench.training.rollout_engine import devices_that_hold
 
 PYTHON = "ATRL_BENCH_VERL_PYTHON"

@@ -216,7 +216,7 @@ def test_the_pairs_of_a_run_are_a_table_beside_its_checkpoint(run, tmp_path):
 
 def test_a_base_that_gets_everything_wrong_says_what_to_change(run, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "atrl_bench.training.rewards.accuracy.AccuracyReward.__call__",
+        "atrl_bench.training.rewards.combined.AccuracyReward.__call__",
         lambda self, texts, *_, **__: [-1.0] * len(texts),
     )
     with pytest.raises(MissingDataError, match="gave no pair") as raised:

@@ -1,4 +1,4 @@
-"""The rewards of a recipe together: what each says of the responses to some problems, and their weighted sum.
+"""The rewards of a recipe: the accuracy, and all together, what each says of some responses and their weighted sum.
 
 Shapes: P problems, G responses to each, R of them together; F rewards.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,42 @@ import torch
 from torch import Tensor
 
 from atrl_bench.errors import AtrlBenchError
+from atrl_bench.results.records import Gold
 from atrl_bench.training.advantages import are_mixed
 from atrl_bench.training.own_code import numbered
 from atrl_bench.training.rewards import GroupReward, Reward
 
 if TYPE_CHECKING:
+    from atrl_bench.grading.grade import GradingPool
     from atrl_bench.training.rollout import Group, RolloutTools
+
+
+class AccuracyReward:
+    """+1 for a response graded correct and -1 for any other (section 5 of the paper).
+
+    An answer that is unparseable or took too long to grade is not correct; how many there were is logged, since a rule
+    that cannot read a correct answer would train against it.
+    """
+
+    __name__ = "accuracy"  # TRL names the reward's column and metrics after this
+
+    def __init__(self, pool: GradingPool) -> None:
+        self._pool = pool
+
+    def __call__(
+        self,
+        completions: Sequence[list[dict[str, str]]],
+        graded_as: Sequence[Gold],
+        log_metric: Callable[[str, float], None] | None = None,
+        **_: Any,
+    ) -> list[float]:
+        responses = [completion[0]["content"] for completion in completions]
+        verdicts = self._pool.grade_many(list(zip(responses, graded_as, strict=True)))
+        if log_metric is not None:
+            states = Counter(verdict.state for verdict in verdicts)
+            for state in ("unparseable", "timed out"):
+                log_metric(f"grading/{state}", states[state] / len(verdicts))
+        return [1.0 if verdict.state == "correct" else -1.0 for verdict in verdicts]
 
 
 class Rewards:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from atrl_bench.training import own_code
 from atrl_bench.training.own_code import names
 from atrl_bench.training.rewards import GroupReward, Reward
-from atrl_bench.training.rewards.accuracy import AccuracyReward
 
 if TYPE_CHECKING:
     from atrl_bench.grading.grade import GradingPool
@@ -28,14 +27,20 @@ class AnswerReward:
     description: str
 
 
+def _accuracy(pool: GradingPool) -> Reward:
+    from atrl_bench.training.rewards.combined import AccuracyReward  # a recipe is read without torch
+
+    return AccuracyReward(pool)
+
+
 def _typed(pool: GradingPool) -> Reward:
-    from atrl_bench.training.rewards.video_r1 import TypedReward  # a recipe is read without what compares texts
+    from atrl_bench.training.rewards.video_r1 import TypedReward  # nor with what compares texts
 
     return TypedReward(pool)
 
 
 ANSWER_REWARDS: Mapping[str, AnswerReward] = {
-    "accuracy": AnswerReward(AccuracyReward, -1.0, "+1 correct, -1 otherwise, by the grader of the evaluation"),
+    "accuracy": AnswerReward(_accuracy, -1.0, "+1 correct, -1 otherwise, by the grader of the evaluation"),
     "typed": AnswerReward(_typed, 0.0, "0 to 1 by the sort of answer: choice, numerical, OCR, free-form or regression"),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
-from atrl_bench.training.rewards.accuracy import AccuracyReward
+from atrl_bench.training.rewards.combined import AccuracyReward
 
 
 def compute_score(

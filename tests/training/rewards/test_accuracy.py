@@ -4,7 +4,9 @@ import pytest
 
 from atrl_bench.grading.grade import GradingPool
 from atrl_bench.results.records import Gold
-from atrl_bench.training.rewards.accuracy import AccuracyReward, overlong_cache, overlong_reward
+from atrl_bench.training.arguments import overlong_cache
+from atrl_bench.training.rewards.combined import AccuracyReward
+from atrl_bench.training.rollouts import overlong_reward
 
 
 def test_accuracy_is_one_for_a_correct_box_and_minus_one_for_everything_else():
