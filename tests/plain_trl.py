@@ -11,8 +11,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from atrl_bench.results.records import Gold
 from atrl_bench.training.arguments import at_once, per_update
-from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.order import problem_order, rollout_seed
+from atrl_bench.training.rollout import joined_visuals
 
 # TRL's name for each objective's reduction and gate; GSPO is a mean over responses, like GRPO. REINFORCE is a sum over
 # tokens like DAPO's.

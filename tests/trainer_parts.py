@@ -8,7 +8,7 @@ from tiny_vlms import token_types
 
 from atrl_bench.training import loop as loop_module
 from atrl_bench.training.group_sampling import Responses
-from atrl_bench.training.multimodal import messages_of
+from atrl_bench.training.rollout import messages_of
 
 
 def rollout_of(trainer, rows=None):

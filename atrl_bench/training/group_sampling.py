@@ -21,7 +21,7 @@ from atrl_bench.credit.capture import Recording
 from atrl_bench.models.decoding import Draw, SampledTokens, Sampling, sample
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.arguments import SAMPLER_GB
-from atrl_bench.training.multimodal import PromptBatch, joined_visuals, padded
+from atrl_bench.training.rollout import PromptBatch, joined_visuals, padded
 
 
 class Responses(NamedTuple):

@@ -51,12 +51,21 @@ from atrl_bench.training.losses import (
     policy_loss,
     token_mean,
 )
-from atrl_bench.training.multimodal import PromptBatch, messages_of, read_prompts
 from atrl_bench.training.order import Share, dealt, further_problems, rollout_seed
 from atrl_bench.training.policy import reference_of
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards.combined import Rewards
-from atrl_bench.training.rollout import Group, Rollout, SampledResponse, ScoredTokens, length_metrics, per_token
+from atrl_bench.training.rollout import (
+    Group,
+    PromptBatch,
+    Rollout,
+    SampledResponse,
+    ScoredTokens,
+    length_metrics,
+    messages_of,
+    per_token,
+    read_prompts,
+)
 from atrl_bench.training.sampler_check import CHECK_EVERY, agree, correct_sampler
 from atrl_bench.training.sharding import whole
 from atrl_bench.training.trainer import Trainer, TrainerInputs

@@ -24,11 +24,11 @@ from atrl_bench.models.local import end_tokens
 from atrl_bench.results.files import replaced
 from atrl_bench.training.data import TrainingData
 from atrl_bench.training.group_sampling import completions_of, sample_groups
-from atrl_bench.training.multimodal import messages_of, read_prompts
 from atrl_bench.training.order import generator
 from atrl_bench.training.passes import computing_in
 from atrl_bench.training.recipe import PairSampling, PreferenceRecipe
 from atrl_bench.training.rewards.combined import AccuracyReward
+from atrl_bench.training.rollout import messages_of, read_prompts
 from atrl_bench.training.sharding import whole
 from atrl_bench.training.trainer import TrainerInputs
 

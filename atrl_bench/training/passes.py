@@ -20,8 +20,7 @@ from torch import Tensor
 
 from atrl_bench.credit.trl import CreditedModel, CreditWeights
 from atrl_bench.engines.processes import launched
-from atrl_bench.training.multimodal import joined_visuals
-from atrl_bench.training.rollout import Rollout, ScoredTokens
+from atrl_bench.training.rollout import Rollout, ScoredTokens, joined_visuals
 from atrl_bench.training.sharding import put_away
 from atrl_bench.training.shared_prompts import SharedPrompts, unwrapped, why_not
 

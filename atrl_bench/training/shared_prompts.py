@@ -27,7 +27,7 @@ from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
 from atrl_bench.credit.capture import is_recording, unrecorded, with_rows
-from atrl_bench.training.multimodal import Visual, joined_visuals
+from atrl_bench.training.rollout import Visual, joined_visuals
 
 NAME = "shared_prompts"  # of the attention function, in transformers' AttentionInterface
 FAMILIES = (

@@ -22,9 +22,9 @@ from torch.func import functional_call
 from atrl_bench.credit.anchors import tokens_of_parts
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.training.group_sampling import completions_of, prompt_inputs, sample_groups
-from atrl_bench.training.multimodal import PromptBatch, joined_visuals, messages_of
 from atrl_bench.training.order import further_problems
 from atrl_bench.training.rewards.combined import Rewards
+from atrl_bench.training.rollout import PromptBatch, joined_visuals, messages_of
 from atrl_bench.training.sharding import whole
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.models.vllm_flags import CPU_CACHE_BYTES
 from atrl_bench.profiles import Rollouts, TrainingSizes
-from atrl_bench.training.multimodal import Media, PromptBatch
 from atrl_bench.training.recipe import RolloutRecipe
+from atrl_bench.training.rollout import Media, PromptBatch
 from atrl_bench.training.rollout_engine import devices_of_an_engine, require_even_parts
 from atrl_bench.training.sampler_check import num_media_tokens, require_proper_end, require_same_prompt
 from atrl_bench.training.sharding import gathered

@@ -11,7 +11,7 @@ from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.prompt import Sampling
 from atrl_bench.training import vllm_sampler
 from atrl_bench.training.group_sampling import prompt_inputs
-from atrl_bench.training.multimodal import joined_visuals
+from atrl_bench.training.rollout import joined_visuals
 
 
 @pytest.fixture

@@ -43,8 +43,8 @@ def main(vllm, base, data, out, profile):
 
     from atrl_bench.profiles import Profile
     from atrl_bench.training import rollouts
-    from atrl_bench.training.multimodal import messages_of
     from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.rollout import messages_of
     from atrl_bench.training.run import build_trainer, load_inputs
 
     if vllm == "fake":

@@ -19,7 +19,7 @@ from atrl_bench.mini.videos import encode
 from atrl_bench.models.templates import TEMPLATES, choose_template, render
 from atrl_bench.results.records import Gold
 from atrl_bench.training.data import TrainingProblem, load_training_data
-from atrl_bench.training.multimodal import messages_of, read_prompts
+from atrl_bench.training.rollout import messages_of, read_prompts
 
 
 def png(size=(56, 56)):

@@ -20,8 +20,8 @@ from atrl_bench.experiments.cost import training_needs
 from atrl_bench.profiles import load_profile
 from atrl_bench.training import pairs
 from atrl_bench.training.describe import resolved_arguments
-from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.recipe import CreditChoice, load_recipe
+from atrl_bench.training.rollout import joined_visuals
 from atrl_bench.training.weights.credit import credit_weights
 
 # Pairs a problem: two are enough for four updates of four, one for two.

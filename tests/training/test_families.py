@@ -17,8 +17,8 @@ from trainer_parts import logprobs_alone, rollout_of
 from vlm_checkpoints import CHECKPOINTS, write_checkpoint
 
 from atrl_bench.credit import install_row_capture
-from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.rollout import joined_visuals
 from atrl_bench.training.run import build_trainer, load_inputs, train
 from atrl_bench.training.shared_prompts import why_not
 

@@ -10,7 +10,7 @@ from atrl_bench.credit import install_row_capture
 from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.prompt import Sampling
 from atrl_bench.training.group_sampling import RowsOfDraws
-from atrl_bench.training.multimodal import KINDS_OF_TOKEN, padded
+from atrl_bench.training.rollout import KINDS_OF_TOKEN, padded
 from atrl_bench.training.sampler_check import agree
 from atrl_bench.training.weights.credit import comes_of_sampling
 

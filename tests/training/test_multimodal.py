@@ -20,8 +20,7 @@ from trainer_parts import (
 
 from atrl_bench.credit import visual_columns
 from atrl_bench.models.mrope import put_words_after_videos
-from atrl_bench.training.multimodal import joined_visuals
-from atrl_bench.training.rollout import given_group
+from atrl_bench.training.rollout import given_group, joined_visuals
 
 ROWS = (0, 2, 4, 7)  # the last is about an image
 

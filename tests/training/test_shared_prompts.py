@@ -6,7 +6,7 @@ from tiny_vlms import IMAGE, PAD, VIDEO, VISION_END, VISION_START, make_tiny_vlm
 from trl.trainer.utils import add_fused_lm_head
 
 from atrl_bench.credit.capture import install_row_capture
-from atrl_bench.training.multimodal import joined_visuals
+from atrl_bench.training.rollout import joined_visuals
 from atrl_bench.training.shared_prompts import (
     SharedPrompts,
     by_length,

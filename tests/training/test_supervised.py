@@ -8,8 +8,8 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.describe import resolved_arguments
-from atrl_bench.training.multimodal import joined_visuals
 from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.rollout import joined_visuals
 from atrl_bench.training.supervised import response_of, with_responses
 
 

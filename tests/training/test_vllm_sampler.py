@@ -33,8 +33,8 @@ from atrl_bench.models.video import Video
 from atrl_bench.printable import Rows
 from atrl_bench.profiles import Rollouts, load_profile
 from atrl_bench.training import rollout_engine, vllm_sampler
-from atrl_bench.training.multimodal import PromptBatch
 from atrl_bench.training.recipe import load_recipe
+from atrl_bench.training.rollout import PromptBatch
 from atrl_bench.training.rollout_engine import (
     devices_of_an_engine,
     engine_spec,

@@ -23,11 +23,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atrl_bench.training.multimodal import messages_of
 from atrl_bench.training.order import generator
 from atrl_bench.training.recipe import Temporal
 from atrl_bench.training.rewards import GroupReward, Reward
 from atrl_bench.training.rewards.combined import Rewards
+from atrl_bench.training.rollout import messages_of
 
 if TYPE_CHECKING:
     from atrl_bench.training.rollout import Group, RolloutTools

@@ -29,9 +29,9 @@ from atrl_bench.credit import anchor_auc, tokens_of_part
 from atrl_bench.credit.blackening import black_patch, blackened, token_dependency
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.data import TrainingData
-from atrl_bench.training.multimodal import Visual
 from atrl_bench.training.order import rollout_seed
 from atrl_bench.training.recipe import VPPO
+from atrl_bench.training.rollout import Visual
 
 if TYPE_CHECKING:
     from atrl_bench.training.rollout import Rollout, RolloutTools, SampledResponse
