@@ -261,16 +261,6 @@ def is_recording() -> bool:
     return _recording.get() is not None
 
 
-@contextmanager
-def unrecorded() -> Iterator[None]:
-    """Records nothing inside the block, though a recording be on around it."""
-    token = _recording.set(None)
-    try:
-        yield
-    finally:
-        _recording.reset(token)
-
-
 def attention_layers(model: Any) -> list[Any]:
     """Returns the decoder's self-attention modules in the order of their layers."""
     while not hasattr(model, "get_decoder") or hasattr(model, "get_base_model"):

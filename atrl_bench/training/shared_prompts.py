@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
-from atrl_bench.credit.capture import is_recording, unrecorded, with_rows
+from atrl_bench.credit.capture import is_recording, with_rows
 from atrl_bench.training.rollout import Visual, joined_visuals
 
 NAME = "shared_prompts"  # of the attention function, in transformers' AttentionInterface
@@ -112,8 +112,7 @@ class Attention:
 
     def __call__(self, module: Any, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, None]:
         prompt_q, prompt_k, prompt_v = (_padded(states, self._slot_PS) for states in (query, key, value))
-        with unrecorded():
-            prompts, _ = self._of_prompts(module, prompt_q, prompt_k, prompt_v, self._mask_P1SS, **options)
+        prompts, _ = self._of_prompts(module, prompt_q, prompt_k, prompt_v, self._mask_P1SS, **options)
         outputs = [prompts.flatten(0, 1)]
         for prompt_b, slot_bu, mask_b1uk in self._batches:
             keys = torch.cat([prompt_k[prompt_b], _padded(key, slot_bu)], dim=2)
