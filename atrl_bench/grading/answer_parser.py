@@ -11,10 +11,9 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import pi, sqrt
 
-from atrl_bench.grading.boxed import depths
 from atrl_bench.grading.exact_numbers import DECIMAL, THOUSANDS, UnreadableError, parse_number, rational
 from atrl_bench.grading.numbers_in_text import sole_number
 from atrl_bench.grading.spelling import NUMBER_WORDS, clean, fold
@@ -235,3 +234,8 @@ def _is_wording(text: str) -> bool:
     if any(sign in text for sign in "\\^√=<>≤≥{}｛｝∪∩±|_∞"):
         return False
     return not re.search(r"\d\s*[A-Za-z]\b|[-+*/(]\s*[A-Za-z]\b|\b[A-Za-z]\s*[-+*/(]", text)
+
+
+def depths(text: str) -> list[int]:
+    """In how many brackets each character of a text stands; a closing one is outside of its own."""
+    return list(accumulate((char in "([｛{") - (char in ")]｝}") for char in text))

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from atrl_bench.grading.answer_parser import Bracketed, ParsedAnswer, Quantity, Value, Words, parse
-from atrl_bench.grading.boxed import last_boxed
+from atrl_bench.grading.extraction import last_boxed
 from atrl_bench.grading.options import lone_letter, named_options, option_letter
 from atrl_bench.grading.units import unit_factor
 from atrl_bench.models.templates import LETTERS

@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 
 from atrl_bench.grading.answer_parser import Bracketed, Quantity, parse
-from atrl_bench.grading.boxed import last_boxed
 from atrl_bench.grading.numbers_in_text import stated_number
 from atrl_bench.grading.options import lone_letter, named_options
 from atrl_bench.grading.prose import HYPOTHETICAL, SENTENCE_END, clauses, refuses, sentences, stated_option
@@ -48,6 +47,28 @@ def extract_answer(
         if answer:
             return answer
     return None
+
+
+# `\{` and `\}` are braces of sets, not of groups.
+_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}(?P<open>\{)|\\[{}\\]|[{}]")
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What the last balanced, non-empty box holds, of nested ones the innermost; one that was cut off is no box."""
+    if "box" not in text:
+        return None
+    open_groups: list[int] = []  # where a box's content starts; -1 for any other group
+    best: tuple[int, int] | None = None
+    for match in _BRACE.finditer(text):
+        if match["open"]:
+            open_groups.append(match.end())
+        elif match[0] == "{":
+            open_groups.append(-1)
+        elif match[0] == "}" and open_groups:
+            start = open_groups.pop()
+            if start >= 0 and (best is None or start > best[0]) and text[start : match.start()].strip(" \n\t$*"):
+                best = start, match.start()
+    return text[best[0] : best[1]].strip() if best else None
 
 
 def _parts(text: str) -> list[str]:

@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from atrl_bench.grading.answer_parser import parse
-from atrl_bench.grading.boxed import depths
+from atrl_bench.grading.answer_parser import depths, parse
 from atrl_bench.grading.comparison import PendingCheck, compare, parse_gold
 from atrl_bench.grading.extraction import extract_answer
 from atrl_bench.grading.scorers.registry import METRICS, Metric, ProgramMetric, find_metric

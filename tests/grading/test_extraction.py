@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atrl_bench.grading.boxed import last_boxed
-from atrl_bench.grading.extraction import extract_answer
+from atrl_bench.grading.extraction import extract_answer, last_boxed
 from atrl_bench.grading.numbers_in_text import sole_number
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from atrl_bench.grading.boxed import last_boxed
+from atrl_bench.grading.extraction import last_boxed
 from atrl_bench.grading.scorers.mega.literals import SEARCHED_CHARS, find_literals, try_literal, unquoted
 
 SINGLE_FIELD_PARSERS = ("answer_string", "ascii_answer_string", "verbatim_answer_string")
