@@ -92,15 +92,20 @@ def _definition(
 ) -> TableDefinition:
     suites = {suite.name: suite.title for suite in list_suites()}
     columns: list[dict[str, str]] = []
-    for name in [*pairs, *(name for name in tasks if name in suites)]:
-        num_repeats = min(int(c.spec["decoding"]["repeats"]) for task in tasks_of(name) for c in pairs[task])
+    repeats = {
+        name: min(int(c.spec["decoding"]["repeats"]) for task in tasks_of(name) for c in pairs[task])
+        for name in [*pairs, *(name for name in tasks if name in suites)]
+    }
+    for name, num_repeats in repeats.items():
         if "@" in name:
             columns += _withheld(name, f"mean@{num_repeats}")
             continue
         for metric in metrics or [f"headline@{num_repeats}"]:
-            named = {"id": name, "subscript": ""} if len(metrics or ()) < 2 else {"id": f"{name} {metric}"}
+            named = {"id": name} if len(metrics or ()) < 2 else {"id": f"{name} {metric}", "subscript": metric}
+            if metrics is None and len(set(repeats.values())) > 1:
+                named["subscript"] = find_task(tasks_of(name)[0]).headline(num_repeats)
             title = suites.get(name) or find_task(name).title
-            columns.append({"label": title, "task": name, "metric": metric, "subscript": metric, **named})
+            columns.append({"label": title, "task": name, "metric": metric, **named})
     return table_of_cells(
         "compare",
         title=f"{labels[0]} against {labels[1]}",

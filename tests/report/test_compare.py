@@ -98,6 +98,15 @@ def test_repeats_are_counted_as_far_as_both_cells_have_them(store, tmp_path):
     assert any("decoding.repeats: 4, 2" in note for note in table.notes)
 
 
+def test_columns_of_different_repeats_say_which_metric_is_theirs(store, tmp_path):
+    for model in ("a", "b"):
+        fill(store, spec(model), single(1, 0))
+        fill(store, spec(model, "mathvista_testmini", repeats=2), [[1, 0], [0, 0]])
+    table = compared(tmp_path, "a", "b", ["geoqa_test", "mathvista_testmini"])
+    assert [column.text for column in table.columns] == ["GeoQA acc@1", "MathVista mean@2", "Average"]
+    assert [column.text for column in compared(tmp_path, "a", "b", ["mathvista_testmini"]).columns] == ["MathVista"]
+
+
 def test_whatever_differs_beside_the_model_is_said(store, tmp_path):
     fill(store, spec("a", grader_version="1"), single(1, 0))
     fill(store, spec("b", grader_version="2", judge={"model": "j"}, data_digest="e"), single(1, 1))
