@@ -8,11 +8,13 @@ else of a run is a function of its seed and the step.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,8 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
-from atrl_bench.results.files import flush
+from atrl_bench.errors import StoreError
+from atrl_bench.results.files import flush, room_for
 from atrl_bench.training.sharding import shards_models
 
 PREFIX = "checkpoint-"
@@ -50,6 +53,27 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
             state[f"weight.{name}"] = weight.detach()
             state |= {f"{moment}.{name}": value for moment, value in optimizer.state[weight].items()}
     return state
+
+
+@contextmanager
+def saving(what: str) -> Iterator[None]:
+    """A disk that is full is one error of ours: torch and safetensors hide what it said in several of their own."""
+    try:
+        yield
+    except BaseException as error:  # torch's CheckpointException is no Exception
+        said = _said_by_disk(error)
+        if said is None or (then := room_for(said)) is None:
+            raise
+        raise StoreError(f"Cannot write {what}.", why=f"{said.strerror}.", next_step=then) from error
+
+
+def _said_by_disk(error: BaseException | None) -> OSError | None:
+    while not (error is None or isinstance(error, OSError)):
+        if number := re.search(r"\(os error (\d+)\)", str(error)):
+            return OSError(int(number[1]), os.strerror(int(number[1])))
+        failures = getattr(error, "failures", None)  # of CheckpointException, by process
+        error = next(iter(failures.values()))[0] if failures else error.__cause__ or error.__context__
+    return error
 
 
 class Checkpoints:
@@ -84,8 +108,10 @@ class Checkpoints:
         if processes.is_main:
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
-            torch.save(parts, unfinished / REST)
-            save_beside(unfinished)
+            with saving(f"the checkpoint of step {step}"):
+                with (unfinished / REST).open("wb") as file:  # by its path torch does not say why it fails
+                    torch.save(parts, file)
+                save_beside(unfinished)
         processes.meet("saving", PATIENCE_IN_TRAINING)
         if self._is_shared or processes.is_main:
             # Not by `async_save`: its stagers hand on without a copy what has no dimension, as the count of steps.
@@ -101,7 +127,8 @@ class Checkpoints:
             return
         step, self._step = self._step, None
         if self._writing is not None:
-            self._writing.result()
+            with saving(f"the checkpoint of step {step}"):
+                self._writing.result()
             self._writing = None
         launched().meet(f"writing the checkpoint of step {step}", PATIENCE_IN_TRAINING)
         if launched().is_main:

@@ -21,6 +21,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from atrl_bench.engines.processes import launched
 from atrl_bench.results.files import flush
+from atrl_bench.training.checkpoints import saving
 from atrl_bench.training.sharding import gathered, shards_models
 from atrl_bench.training.shared_prompts import unwrapped
 
@@ -31,6 +32,7 @@ MOST_FILE_BYTES = 4 * 10**9  # of a shared model: what the main process holds at
 ADAPTED = ".base_layer"  # in the name of a weight that PEFT has put an adapter around
 
 
+@saving("the trained model")
 def save_model(trainer: Trainer, folder: Path) -> None:
     """Write the model under another name in its run folder, then move it there file by file."""
     trainer.release()

@@ -1,0 +1,49 @@
+"""Checkpoints on a disk that is full."""
+
+import resource
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from atrl_bench.errors import StoreError
+from atrl_bench.training.checkpoints import Checkpoints, saving
+
+LARGE = {"weight": torch.zeros(100_000)}  # 400 kB
+
+
+def save(folder, *, state=None, rest=None, beside=lambda _: None):
+    checkpoints = Checkpoints(folder)
+    checkpoints.begin(4, state or {}, rest, beside)
+    checkpoints.finish()
+
+
+def save_weights(folder):
+    save_file(LARGE, folder / "model.safetensors")
+
+
+@saving("the trained model")
+def save_model(folder):
+    save_weights(folder)
+
+
+@pytest.mark.parametrize(
+    ("write", "what"),
+    [
+        (lambda folder: save(folder, state=LARGE), "the checkpoint of step 4"),
+        (lambda folder: save(folder, rest=LARGE), "the checkpoint of step 4"),
+        (lambda folder: save(folder, beside=save_weights), "the checkpoint of step 4"),
+        (save_model, "the trained model"),
+    ],
+    ids=["state", "rest of a rollout", "beside", "model"],
+)
+def test_where_files_cannot_grow_one_error_says_so_whichever_library_writes(write, what, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(StoreError) as refused:
+            write(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (refused.value.what, refused.value.why) == (f"Cannot write {what}.", "File too large.")
+    assert refused.value.next_step == "allow larger files (ulimit -f), then the same command again: it resumes"
