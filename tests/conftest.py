@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -205,6 +205,30 @@ def fit():
         return lambda body: expected.get(body["messages"][1]["content"]) or otherwise(body["messages"])
 
     return make
+
+
+@pytest.fixture
+def entered_files() -> Callable[[], contextlib.AbstractContextManager[set[str]]]:
+    """Return a context that gives the files of the package in which something runs meanwhile."""
+    package = Path(atrl_bench.__file__).parent
+
+    @contextlib.contextmanager
+    def watch() -> Iterator[set[str]]:
+        files: set[str] = set()
+
+        def enter(frame, event, _):
+            path = Path(frame.f_code.co_filename)
+            ours = path.suffix == ".py" and path.is_relative_to(package)  # not the templates of an installed package
+            if event == "call" and ours and frame.f_code.co_name != "<module>":
+                files.add(path.relative_to(package).as_posix())
+
+        sys.setprofile(enter)
+        try:
+            yield files
+        finally:
+            sys.setprofile(None)
+
+    return watch
 
 
 @pytest.fixture(autouse=True)

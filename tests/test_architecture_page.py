@@ -2,9 +2,6 @@
 
 import ast
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,29 +47,6 @@ def test_every_type_of_the_page_is_defined_where_it_says():
 def test_a_walk_has_eight_stations_at_most(walk):
     text = PAGE.read_text(encoding="utf-8").partition(f"## {walk}\n")[2].partition("\n## ")[0]
     assert 5 <= len(re.findall(r"^\d\. ", text, re.M)) <= MOST_FILES
-
-
-@pytest.fixture
-def entered_files() -> Callable[[], AbstractContextManager[set[str]]]:
-    """Return a context that gives the files of the package in which something runs meanwhile."""
-
-    @contextmanager
-    def watch() -> Iterator[set[str]]:
-        files: set[str] = set()
-
-        def enter(frame, event, _):
-            path = Path(frame.f_code.co_filename)
-            ours = path.suffix == ".py" and path.is_relative_to(PACKAGE)  # not the templates of an installed package
-            if event == "call" and ours and frame.f_code.co_name != "<module>":
-                files.add(path.relative_to(PACKAGE).as_posix())
-
-        sys.setprofile(enter)
-        try:
-            yield files
-        finally:
-            sys.setprofile(None)
-
-    return watch
 
 
 def test_a_stored_verdict_reaches_the_page_through_eighteen_files_and_the_walk_names_them(tmp_path, entered_files):

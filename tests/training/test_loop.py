@@ -46,6 +46,23 @@ def test_without_token_credit_every_update_has_the_loss_and_the_gradient_of_plai
     assert_trains_like(ours, plain_trl(ours, steps=0.05))
 
 
+@pytest.mark.parametrize(("credit", "most"), [("uniform", 20), ("atrl", 34)])
+def test_a_rollout_and_the_updates_on_it_run_in_few_files(make_trainer, entered_files, credit, most):
+    trainer = make_trainer("grpo", credit=credit)
+
+    def train_on(rollout):
+        for update in trainer.updates(rollout):
+            trainer.update(update)
+            trainer.step += 1
+
+    trainer.model.train()
+    train_on(0)  # once in a run are the optimiser made and the sampler compared with the policy
+    with entered_files() as files:
+        train_on(1)
+    assert {"training/loop.py", "training/losses.py"} < files
+    assert len(files) <= most, sorted(files)
+
+
 @pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
 def test_with_a_credit_of_one_for_every_token_it_does_too(make_trainer, schedule):
     ours = make_trainer("grpo", schedule=schedule)
