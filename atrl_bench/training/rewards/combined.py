@@ -110,12 +110,14 @@ class Rewards:
         return total_G.masked_fill(group.rewards_GF.isnan().all(1), math.nan)
 
     def metrics(self, groups: Sequence[Group], reward_PG: Tensor) -> dict[str, float]:
-        """Of each reward, of their weighted sum, and the share of groups without an advantage."""
+        """Of each reward, of their weighted sum, the share of groups without an advantage, of responses without any."""
         found = {}
         for name, reward_R in zip(self.names, torch.cat([group.rewards_GF for group in groups]).unbind(1), strict=True):
             found[f"rewards/{name}/mean"], found[f"rewards/{name}/std"] = _moments(reward_R)
         found["reward"], found["reward_std"] = _moments(reward_PG)
         found["frac_reward_zero_std"] = (~are_mixed(reward_PG)).float().mean().item()
+        if ungraded := reward_PG.isnan().float().mean().item():
+            found["frac_ungraded"] = ungraded
         return found
 
 

@@ -158,6 +158,7 @@ def test_a_response_that_it_has_nothing_to_say_of_has_no_reward_and_no_advantage
     rollout, *_ = trainer.make_rollout([0, 2])  # levels zero and two
     assert rollout.advantages.tolist() == [0.0] * 8
     assert trainer.notes["reward"] == [1.0]
+    assert trainer.notes["frac_ungraded"] == [0.5]  # both groups have four responses, the easy one no reward
 
 
 def test_where_some_of_a_group_have_no_reward_the_others_are_compared_and_credited(open_trainer, questions, tmp_path):
