@@ -39,6 +39,7 @@ CACHED_VIDEOS = 4  # benchmarks ask several questions about one video
 # What films begin with. A list of files (HLS, DASH, ffconcat) is text and begins with none of them.
 CONTAINERS = (b"\x1aE\xdf\xa3", b"RIFF", b"FLV\x01", b"\x00\x00\x01\xba", b"\x47\x40", b"OggS")
 MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
+COPY = "DECORDArrayCopyFromTo"  # which fails where FFmpeg pads the rows of a frame: at widths such as 16, 48 and 72
 _LOG_PREFIX = re.compile(r"\[[\d:]+\] \S+:\d+: ")  # decord puts the time and its own source lines before its errors
 
 
@@ -137,6 +138,8 @@ def decode(path: str, num_frames: int, max_pixels: int | None = None) -> Video:
             frames += [reduced(frame, max_pixels) for frame in batch]
     except (RuntimeError, decord.DECORDError) as error:
         reason = _LOG_PREFIX.sub("", str(error).replace(path, name)).splitlines()[0]
+        if COPY in reason:
+            reason = "decord reads no frames that are so narrow; those of at least 80 pixels it does"
         raise BadVideoError(f"{name} cannot be decoded: {reason}") from None
     return Video(np.stack(frames), indices, num_source_frames, source_fps)
 

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import shutil
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -103,6 +104,14 @@ def test_a_damaged_file_is_a_bad_video_and_the_next_one_is_read(damage, tmp_path
     with pytest.raises(BadVideoError, match=r"bad\.mp4 cannot be decoded"):
         read_video(bad, 4)
     assert read_video(good, 4).frames.shape[0] == 4
+
+
+@pytest.mark.parametrize(("width", "is_read"), [(16, False), (48, False), (80, True)])
+def test_a_film_that_is_too_narrow_for_the_decoder_is_a_bad_video_that_says_so(width, is_read, tmp_path) -> None:
+    path = tmp_path / "film.mp4"
+    path.write_bytes(encode(np.zeros((8, 56, width, 3), np.uint8), 8))
+    with nullcontext() if is_read else pytest.raises(BadVideoError, match="decord reads no frames that are so narrow"):
+        assert read_video(path, 4).frames.shape[2] == width
 
 
 def test_a_file_that_is_not_there_is_a_bad_video(tmp_path) -> None:
