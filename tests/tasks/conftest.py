@@ -1,6 +1,17 @@
-"""A task of ours as lmms-eval builds it from its file, on rows that are already here."""
+"""The problems of a task of ours, and the task as lmms-eval builds it from its file, on rows that are already here."""
 
 import pytest
+
+from atrl_bench.evaluation.data import load_rows, to_problem
+from atrl_bench.evaluation.tasks import find_task
+
+
+@pytest.fixture
+def problems_of():
+    def read(name, data_dir):
+        return [to_problem(find_task(name), row) for row in load_rows(find_task(name), data_dir)]
+
+    return read
 
 
 @pytest.fixture

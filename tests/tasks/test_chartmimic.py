@@ -11,7 +11,7 @@ import pytest
 from atrl_bench.data.archives import unpack
 from atrl_bench.errors import AtrlBenchError, InvalidFileError
 from atrl_bench.evaluation.cell import evaluate
-from atrl_bench.evaluation.data import load_rows, to_problem
+from atrl_bench.evaluation.data import load_rows
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.scorers.charts.scoring import score_many
 from atrl_bench.profiles import load_profile
@@ -55,24 +55,17 @@ def test_the_prompt_is_the_same_in_every_run():
 # The twin ---------------------------------------------------------------------------------------------------------
 
 
-def problems_of(name, data_dir):
-    info = find_task(name)
-    rows = load_rows(info, data_dir)
-    return info, rows, [to_problem(info, row) for row in rows]
-
-
 def test_a_customized_program_draws_the_data_of_its_instruction(mini_world):
-    _, rows, _ = problems_of("chartmimic_customized_600", mini_world)
-    for row in rows:
+    for row in load_rows(find_task("chartmimic_customized_600"), mini_world):
         data = row["instruction"].split("\n", 1)[1]
         assert data in row["code"]
 
 
 @needs.isolation
-def test_a_synthetic_benchmark_s_gold_scores_1_and_a_damaged_one_less(mini_world, monkeypatch):
+def test_a_synthetic_benchmark_s_gold_scores_1_and_a_damaged_one_less(problems_of, mini_world, monkeypatch):
     monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", "1")
-    info, rows, problems = problems_of(NAMES[0], mini_world)
-    gold, response = problems[0].gold, info.module.gold_response(rows[0])
+    info = find_task(NAMES[0])
+    gold, response = problems_of(info.name, mini_world)[0].gold, task.gold_response(load_rows(info, mini_world)[0])
     right, wrong = score_many([(response, gold), (response.replace("Digits of page", "Numbers on"), gold)])
     assert (right.state, right.score) == ("correct", 1.0)
     assert wrong.state == "wrong"
@@ -82,12 +75,11 @@ def test_a_synthetic_benchmark_s_gold_scores_1_and_a_damaged_one_less(mini_world
 @needs.isolation
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_every_gold_of_a_synthetic_benchmark_scores_1(name, mini_world, monkeypatch):
+def test_every_gold_of_a_synthetic_benchmark_scores_1(name, problems_of, mini_world, monkeypatch):
     monkeypatch.setenv("ATRL_BENCH_ALLOW_CODE", "1")
-    info, rows, problems = problems_of(name, mini_world)
     # Two charts of each kind: a program takes a second.
-    pairs = list(zip(rows, problems, strict=True))[:8]
-    verdicts = score_many([(info.module.gold_response(row), problem.gold) for row, problem in pairs])
+    pairs = list(zip(load_rows(find_task(name), mini_world), problems_of(name, mini_world), strict=True))[:8]
+    verdicts = score_many([(find_task(name).module.gold_response(row), problem.gold) for row, problem in pairs])
     assert [verdict.why for verdict in verdicts if verdict.state != "correct"] == []
 
 

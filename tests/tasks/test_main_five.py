@@ -1,7 +1,6 @@
 """The five benchmarks of the main table in all their splits, and the scoring bugs that published numbers carry."""
 
 import math
-from pathlib import Path
 
 import needs
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atrl_bench.data.dataset import table_files
-from atrl_bench.evaluation.data import load_rows, to_problem
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import grade
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
@@ -123,7 +121,7 @@ def test_each_repeat_has_dimensions_of_its_own_and_the_mean_is_over_repeats() ->
     assert score(answers, num_resamples=10).mean == pytest.approx(0.875)
 
 
-def test_wemath_s_synthetic_benchmark_has_whole_composites(mini_world) -> None:
+def test_wemath_s_synthetic_benchmark_has_whole_composites(problems_of, mini_world) -> None:
     problems = problems_of("wemath_testmini", mini_world)
     everything_right = np.ones(len(problems))
     for name, maker in WEMATH.STATISTICS.items():
@@ -132,7 +130,7 @@ def test_wemath_s_synthetic_benchmark_has_whole_composites(mini_world) -> None:
 
 
 @needs.data
-def test_every_composite_of_the_real_rows_is_whole() -> None:
+def test_every_composite_of_the_real_rows_is_whole(problems_of) -> None:
     problems = problems_of("wemath_testmini", needs.DATA)
     scores = np.array([float(problem.group != problems[0].group) for problem in problems])
     strict = WEMATH.STATISTICS["score_strict"](problems)
@@ -148,11 +146,6 @@ def test_wemath_reads_the_letter_wherever_it_is_written() -> None:
 
 
 # Splits -----------------------------------------------------------------------------------------------------------
-
-
-def problems_of(name: str, data_dir: Path) -> list[Problem]:
-    info = find_task(name)
-    return [to_problem(info, row) for row in load_rows(info, data_dir)]
 
 
 def test_test_is_not_testmini(mini_world) -> None:

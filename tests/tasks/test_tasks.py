@@ -42,11 +42,6 @@ def assert_grades_its_own_gold(problems) -> None:
         assert grade(response, another(gold)).points == 0, problem
 
 
-def problems_of(name: str, data_dir: Path) -> list:
-    info = find_task(name)
-    return [to_problem(info, row) for row in load_rows(info, data_dir)]
-
-
 def test_a_task_file_pins_a_revision_under_dataset_kwargs() -> None:
     path = tasks.find_task("infovqa_val").yaml_path
     config = tasks._read(path)
@@ -82,7 +77,7 @@ def test_every_function_that_a_task_file_names_exists_and_no_default_of_lmms_eva
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_synthetic_benchmark_grades_its_own_gold_and_names_every_row_once(name, mini_world) -> None:
+def test_a_synthetic_benchmark_grades_its_own_gold_and_names_every_row_once(name, problems_of, mini_world) -> None:
     problems = problems_of(name, mini_world)
     assert len({problem.problem_id for problem in problems}) == len(problems) > 0
     if not hasattr(find_task(name).module, "gold_response"):  # those have tests of their own
@@ -102,7 +97,7 @@ def test_a_synthetic_benchmark_s_media_open(name, mini_world) -> None:
 @pytest.mark.parametrize(
     ("name", "num_rows", "num_groups"), [("mathvision_testmini", 304, 304), ("wemath_testmini", 150, 45)]
 )
-def test_real_rows_grade_their_own_gold(name, num_rows, num_groups) -> None:
+def test_real_rows_grade_their_own_gold(name, num_rows, num_groups, problems_of) -> None:
     problems = problems_of(name, needs.DATA)
     assert len({problem.problem_id for problem in problems}) == len(problems) == num_rows
     assert len({problem.group for problem in problems}) == num_groups
@@ -111,7 +106,7 @@ def test_real_rows_grade_their_own_gold(name, num_rows, num_groups) -> None:
 
 @needs.data
 @pytest.mark.parametrize("name", ["mathvision_testmini", "wemath_testmini"])
-def test_the_text_of_a_real_option_is_as_good_as_its_letter(name) -> None:
+def test_the_text_of_a_real_option_is_as_good_as_its_letter(name, problems_of) -> None:
     golds = [problem.gold for problem in problems_of(name, needs.DATA) if problem.gold.choices]
     plain = [gold for gold in golds if not set(gold.choices) & set(LETTERS)]  # else the letter is read
     with GradingPool() as pool:
@@ -130,7 +125,7 @@ def test_the_real_geoqa_questions_grade_their_own_gold() -> None:
 
 
 @needs.data
-def test_all_real_wemath_options_are_told_apart() -> None:
+def test_all_real_wemath_options_are_told_apart(problems_of) -> None:
     for problem in problems_of("wemath_testmini", needs.DATA):
         assert 4 <= len(problem.gold.choices) <= 5
         assert problem.gold.choices[-1] == "No correct answer"
