@@ -133,7 +133,7 @@ def _kind(name: str, solve: Solve, *wordings: str) -> Kind:
     return Kind(name, "video", NUM_SECONDS, solve, wordings)
 
 
-_ABOUT_ORDER = (
+_KINDS = (
     _kind("first", _digit_at(0), "Which digit is the first?"),
     _kind("second", _digit_at(1), "Which digit is the second?"),
     _kind("last", _digit_at(-1), "Which digit is the last?"),
@@ -148,15 +148,13 @@ _ABOUT_ORDER = (
         _count(lambda readings: sum(before != after for before, after in pairwise(readings))),
         "How many times is a digit followed by another digit?",
     ),
-)
-_ABOUT_DIGITS = (
+    # Of these another order of the frames has the same answer.
     _kind("total", KINDS["sum"].solve, "What is the sum of all digits?"),
     _kind("spread", KINDS["range"].solve, *KINDS["range"].wordings),
     _kind("largest_and_smallest", KINDS["extremes"].solve, *KINDS["extremes"].wordings),
     _kind("different", _count(lambda readings: len(set(readings))), "How many different digits are shown?"),
 )
-VIDEO_KINDS: dict[str, Kind] = {kind.name: kind for kind in (*_ABOUT_ORDER, *_ABOUT_DIGITS)}
-TEMPORAL = frozenset(kind.name for kind in _ABOUT_ORDER)  # another order of the frames is another answer
+VIDEO_KINDS: dict[str, Kind] = {kind.name: kind for kind in _KINDS}
 # A digit that stays would be two digits to some readers: only these ask about it.
 KINDS_OF_STYLE: dict[Style, tuple[str, ...]] = {
     "passing": tuple(name for name in VIDEO_KINDS if name not in ("changes", "different")),

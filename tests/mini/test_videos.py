@@ -10,7 +10,6 @@ from atrl_bench.mini.problems import grounded_response
 from atrl_bench.mini.videos import (
     FRAMES_PER_SECOND,
     NUM_SECONDS,
-    TEMPORAL,
     VIDEO_KINDS,
     Scene,
     ask,
@@ -18,6 +17,7 @@ from atrl_bench.mini.videos import (
 )
 from atrl_bench.models.video import decode
 
+TEMPORAL = VIDEO_KINDS.keys() - {"total", "spread", "largest_and_smallest", "different"}
 NAMES = ("vsi_bench", "video_mmmu/Perception", "video_mmmu/Comprehension", "video_mmmu/Adaptation", "mmvu")
 
 
