@@ -17,7 +17,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_cell_done, is_served
 from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost import GB, Needs, answering_needs, training_needs
-from atrl_bench.experiments.definition import TableDefinition
+from atrl_bench.experiments.definition import OWN, TableDefinition, paper_of
 from atrl_bench.experiments.fetch import MODEL, Need, needs_of
 from atrl_bench.experiments.judge_choice import NOBODY, judge_name
 from atrl_bench.experiments.plan import (
@@ -306,6 +306,11 @@ States = dict[tuple[str, int, str], str]  # of a cell, by row, seed and column
 
 
 def price_of(plan: Plan) -> Price:
+    if paper_of(plan.definition.id)[0] != OWN:  # whose rules are known, and whose price takes no numpy
+        from atrl_bench.credit.rules import credit_rule
+
+        for row in plan.definition.rows:
+            credit_rule(row.credit.rule)
     states, best = States(), dict[str, Mapping[int, float]]()
     if plan.run_dir.store_path.is_file():
         with plan.run_dir.open_store(read_only=True) as store:

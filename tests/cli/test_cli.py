@@ -42,6 +42,23 @@ def test_an_unknown_name_answers_with_the_nearest_and_exit_code_2(atrl_bench, ar
     assert "Traceback" not in result.err
 
 
+TABLE = """
+{title: T, caption: C, source: S, label: "tab:t", baseline: plain, average: false, data: virl39k, schedule: strict,
+ columns: [{id: geoqa, label: GeoQA, task: geoqa_test}],
+ rows: [{id: plain, label: GRPO, recipe: grpo}, {id: mine, label: Mine, recipe: grpo, credit: atlr}]}
+"""
+
+
+@pytest.mark.parametrize("verb", ["plan", "run-table"])
+def test_a_table_of_ones_own_with_an_unknown_rule_is_refused_before_it_is_priced(atrl_bench, verb, tmp_path):
+    (tmp_path / "mine" / "tables").mkdir(parents=True)
+    (tmp_path / "mine" / "paper.yaml").write_text("title: Mine")
+    (tmp_path / "mine" / "tables" / "main.yaml").write_text(TABLE)
+    result = atrl_bench(verb, "mine:main", "--paper", "mine", "--profile", "paper")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "Error: Unknown credit rule 'atlr'.\nDid you mean atrl?\nNext: atrl-bench list rules\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
