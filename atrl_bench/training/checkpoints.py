@@ -22,6 +22,7 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
+from torch.distributed.checkpoint import CheckpointException
 
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.errors import StoreError
@@ -60,9 +61,12 @@ def saving(what: str) -> Iterator[None]:
     """A disk that is full is one error of ours: torch and safetensors hide what it said in several of their own."""
     try:
         yield
-    except BaseException as error:  # torch's CheckpointException is no Exception
-        said = _said_by_disk(error)
-        if said is None or (then := room_for(said)) is None:
+    except CheckpointException as error:  # which is no Exception
+        first = next(iter(error.failures.values()))[0]
+        with saving(what):
+            raise _said_by_disk(first) or first from None
+    except Exception as error:
+        if (said := _said_by_disk(error)) is None or (then := room_for(said)) is None:
             raise
         raise StoreError(f"Cannot write {what}.", why=f"{said.strerror}.", next_step=then) from error
 
@@ -71,8 +75,7 @@ def _said_by_disk(error: BaseException | None) -> OSError | None:
     while not (error is None or isinstance(error, OSError)):
         if number := re.search(r"\(os error (\d+)\)", str(error)):
             return OSError(int(number[1]), os.strerror(int(number[1])))
-        failures = getattr(error, "failures", None)  # of CheckpointException, by process
-        error = next(iter(failures.values()))[0] if failures else error.__cause__ or error.__context__
+        error = error.__cause__ or error.__context__
     return error
 
 

@@ -5,6 +5,7 @@ import resource
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.distributed.checkpoint import CheckpointException
 
 from atrl_bench.errors import StoreError
 from atrl_bench.training.checkpoints import Checkpoints, saving
@@ -47,3 +48,9 @@ def test_where_files_cannot_grow_one_error_says_so_whichever_library_writes(writ
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (refused.value.what, refused.value.why) == (f"Cannot write {what}.", "File too large.")
     assert refused.value.next_step == "allow larger files (ulimit -f), then the same command again: it resumes"
+
+
+def test_what_processes_fail_of_together_is_the_first_ones_error_which_a_launch_writes_down():
+    failed = CheckpointException("write", {1: (RuntimeError("unexpected pos 704 vs 598"), [])})
+    with pytest.raises(RuntimeError, match="unexpected pos"), saving("it"):
+        raise failed
