@@ -58,7 +58,7 @@ class Differences:
             return None
         ours, theirs = ({column: self._scores[name, column] for column in columns} for name in (row, other))
         estimate = average_of(estimates, shared_residuals(self._shared, estimates, ours, theirs))
-        return Difference(estimate, estimate.p_value(), "paired t, clustered, average of the columns")
+        return Difference.tested(estimate, "paired t, clustered, average of the columns")
 
     @cached_property
     def _shared(self) -> dict[tuple[str, str], str]:

@@ -192,7 +192,7 @@ class Comparison:
         over_seeds = self.seeds.estimate() if self.seeds else None
         if over_seeds is None or self.overall is None or math.isnan(self.overall.estimate.stderr):
             return None
-        return max(self.overall.estimate.detectable(), over_seeds.detectable())
+        return max(self.overall.detectable, over_seeds.detectable())
 
     @property
     def claimed(self) -> float | None:

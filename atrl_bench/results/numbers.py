@@ -53,9 +53,8 @@ def signed(share: float | Decimal, digits: int = 1) -> str:
     return {1: "+", -1: "−", 0: ""}[direction(share, digits)] + points(share, digits)
 
 
-def detectable(difference: Estimate) -> str:
+def detectable(share: float) -> str:
     """The power of a comparison in words: the true difference that it shows four times in five."""
-    share = difference.detectable()
     return "" if math.isnan(share) else f"a difference of {percent(share)} points could be detected with 80 % power"
 
 

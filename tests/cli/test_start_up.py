@@ -35,9 +35,9 @@ LEAVES_OUT = {
     ("status", *FOLDER[:4]): MODELS | ARRAYS | GRADER,
     ("plan", "main_7b", *FOLDER): MODELS | GRADER | {"scipy", "pandas", "PIL"},
     ("plan", "main_7b", "--profile", "paper", "--out", "NEW"): MODELS | ARRAYS | GRADER,
-    ("explain", "main_7b", "grpo_atrl", "geoqa_test", *FOLDER): MODELS | GRADER | {"pandas", "PIL"},
+    ("explain", "main_7b", "grpo_atrl", "geoqa_test", *FOLDER): MODELS | GRADER | {"pandas", "PIL", "scipy"},
     # The pages show the rows' pictures; figures of what has not changed since are not drawn again.
-    ("report", "main_7b", *FOLDER): (MODELS | GRADER) - {"datasets"},
+    ("report", "main_7b", *FOLDER): (MODELS | GRADER | {"scipy"}) - {"datasets"},
     ("compare", "main_7b:grpo", "main_7b:grpo_atrl", "--task", "geoqa_test", *FOLDER): MODELS | {"PIL"},
     ("export", "jsonl", *FOLDER): MODELS,
     ("export", "scores", *FOLDER): MODELS,

@@ -17,7 +17,7 @@ DEGREES = 1e9
 
 
 def comparison(other, mean, stderr=0.005, q=0.001, sd=0.001, num_seeds=5, row="AT-RL", training=None) -> Comparison:
-    difference = Difference(Estimate(mean, stderr, DEGREES, num_problems=100, num_groups=100), 0.5, "t")
+    difference = Difference.tested(Estimate(mean, stderr, DEGREES, num_problems=100, num_groups=100), "t", 0.5)
     seeds = SeedSpread(mean, sd, num_seeds)
     return Comparison(row, other, (), (), seeds, training, row, difference, q, by_seed=(mean,) * num_seeds)
 

@@ -28,7 +28,7 @@ def with_average(table, row: str, *, score: Estimate, gain: Estimate | None = No
     rows = []
     for item in table.rows:
         if item.id == row:
-            difference = Difference(gain, 0.01, "paired t") if gain else None
+            difference = Difference.tested(gain, "paired t", 0.01) if gain else None
             last = replace(item.cells[-1], estimate=score, difference=difference, state="measured")
             item = replace(item, cells=(*item.cells[:-1], last))
         rows.append(item)

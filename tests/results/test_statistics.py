@@ -20,6 +20,7 @@ from atrl_bench.results.statistics.means import (
     paired_difference,
     seed_spread,
 )
+from atrl_bench.results.statistics.student import student_quantile
 
 OWN = {name: name for name in "abcdefgh"}
 
@@ -126,6 +127,18 @@ def test_benjamini_hochberg_by_hand():
     assert benjamini_hochberg([]) == []
     with pytest.raises(ValueError, match="between 0 and 1"):
         benjamini_hochberg([0.5, math.nan])
+
+
+@given(st.floats(0.5, 1e4), st.floats(0.55, 0.9999))
+def test_a_quantile_of_students_t_is_scipys(degrees, probability):
+    assert student_quantile(degrees, probability) == pytest.approx(stdtrit(degrees, probability), rel=1e-9)
+
+
+def test_quantiles_of_students_t_are_those_of_the_printed_table_and_nan_without_degrees():
+    printed = {1: 12.706, 2: 4.303, 10: 2.228, 30: 2.042}
+    assert {degrees: round(student_quantile(degrees, 0.975), 3) for degrees in printed} == printed
+    assert math.isnan(student_quantile(0, 0.975))
+    assert math.isnan(student_quantile(math.nan, 0.975))
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 60])

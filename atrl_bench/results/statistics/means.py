@@ -24,6 +24,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BeforeValidator
 
+from atrl_bench.results.statistics.student import student_quantile
+
 # What an estimate is, which decides its interval and test: a "mean" of anything, a mean of "scores" between 0 and 1, a
 # score of 0 or of 1 in every group ("unanimous"), a difference that is the same in every group and not 0 ("constant"),
 # a difference of two scores of the same problems ("paired").
@@ -88,12 +90,12 @@ class Estimate:
         chi^2 / degrees). With few seeds stderr itself is mostly too small: with three this adds a fifth. Intervals
         that are not t's have their own half width. Without a spread it is that.
         """
-        from scipy.special import chdtri, nctdtrinc, stdtrit
+        from scipy.special import chdtri, nctdtrinc
 
         half = self.half_width(level)
         if self.stderr == 0:
             return half
-        student = stdtrit(self.degrees, (1 + level) / 2)
+        student = student_quantile(self.degrees, (1 + level) / 2)
         passes = nctdtrinc(self.degrees, 1 - power, student) * math.sqrt(self.degrees / chdtri(self.degrees, 0.5))
         return half + float(passes - student) * self.stderr
 
@@ -120,9 +122,7 @@ class Estimate:
         return max(-1.0, mean - half), min(1.0, mean + half)
 
     def _student(self, level: float) -> float:
-        from scipy.special import stdtrit
-
-        return 0.0 if self.stderr == 0 else float(stdtrit(self.degrees, (1 + level) / 2)) * self.stderr
+        return 0.0 if self.stderr == 0 else student_quantile(self.degrees, (1 + level) / 2) * self.stderr
 
 
 def _unseen(num_groups: int, level: float) -> float:
@@ -131,11 +131,17 @@ def _unseen(num_groups: int, level: float) -> float:
 
 @dataclass(frozen=True)
 class Difference:
-    """A paired difference (a minus b, over the problems both have) and the test its p-value comes from."""
+    """A paired difference (a minus b, over the problems both have), its test, and what could have been detected."""
 
     estimate: Estimate
     p_value: Number
     test: str
+    detectable: Number
+
+    @classmethod
+    def tested(cls, estimate: Estimate, test: str, p_value: float | None = None) -> Difference:
+        """`p_value`: the test's own; by default Student's t of the estimate."""
+        return cls(estimate, estimate.p_value() if p_value is None else p_value, test, estimate.detectable())
 
 
 @dataclass(frozen=True)
@@ -246,8 +252,8 @@ def paired_difference(a: Mapping[str, float], b: Mapping[str, float], groups: Ma
     if common and is_binary and estimate.num_groups == estimate.num_problems:
         only_a = sum(a[problem] > b[problem] for problem in common)
         only_b = sum(a[problem] < b[problem] for problem in common)
-        return Difference(estimate, mcnemar_exact(only_a, only_b), "exact McNemar")
-    return Difference(estimate, estimate.p_value(), "paired t, clustered")
+        return Difference.tested(estimate, "exact McNemar", mcnemar_exact(only_a, only_b))
+    return Difference.tested(estimate, "paired t, clustered")
 
 
 def mcnemar_exact(only_a: int, only_b: int) -> float:

@@ -181,13 +181,13 @@ def suite_difference(
     pairs = [_common(one, other) for one, other in zip(a, b, strict=True)]
     if any(one.maker is not None for one, _ in pairs):
         estimate = constant_or(bootstrap([_paired_part(one, other) for one, other in pairs], num_resamples))
-        return Difference(estimate, estimate.p_value(), "paired t, cluster bootstrap")
+        return Difference.tested(estimate, "paired t, cluster bootstrap")
     if len(pairs) == 1:
         [(one, other)] = pairs
         return paired_difference(one.scores, other.scores, one.groups)
     gains = [({p: one.scores[p] - other.scores[p] for p in one.scores}, one.groups) for one, other in pairs]
     estimate = constant_or(mean_of_parts(gains))
-    return Difference(estimate, estimate.p_value(), "paired t, clustered")
+    return Difference.tested(estimate, "paired t, clustered")
 
 
 def group_residuals(

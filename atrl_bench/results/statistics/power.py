@@ -21,6 +21,8 @@ from typing import Literal
 
 import numpy as np
 
+from atrl_bench.results.statistics.student import student_quantile
+
 LEVEL = 0.05  # how often a difference may be called clear where there is none
 POWER = 0.8
 GRID = 2001  # points of the integral over D
@@ -67,12 +69,12 @@ def power(effect: float, spread: Spread, seeds: int, repeats: int = 1, *, compar
     enough, a chi-squared variable of S - 1 degrees. Of `comparisons` on a page this one is taken to be the only real
     one, which Benjamini and Hochberg's correction then tests at LEVEL / comparisons.
     """
-    from scipy.special import chdtr, ndtri, stdtrit
+    from scipy.special import chdtr, ndtri
 
     sd, over_seeds = spread.of_mean(seeds, repeats), spread.over_seeds(repeats)
     if seeds < 2 or over_seeds == 0:
         return float(seeds > 1 and effect > 0)
-    student = stdtrit(seeds - 1, 1 - LEVEL / 2)
+    student = student_quantile(seeds - 1, 1 - LEVEL / 2)
     over_problems = spread.over_problems(seeds, repeats) * -ndtri(LEVEL / comparisons / 2)
     low, high = max(over_problems, effect - 8 * sd), max(over_problems, effect) + 8 * sd
     D = np.linspace(low, high, GRID)
@@ -148,7 +150,7 @@ def look(by_seed: Sequence[float], stderr: float, effect: float, max_seeds: int,
     five such samples and the mean moved by its standard error. That ends a comparison without a verdict, so it adds no
     false alarm.
     """
-    from scipy.special import chdtri, ndtri, stdtrit
+    from scipy.special import chdtri, ndtri
 
     count, mean = len(by_seed), float(np.mean(by_seed))
     if count < 2:
@@ -156,7 +158,7 @@ def look(by_seed: Sequence[float], stderr: float, effect: float, max_seeds: int,
     alpha = level_of_a_look(max_seeds, LEVEL / comparisons)
     sd = float(np.std(by_seed, ddof=1))
     of_problems = -float(ndtri(LEVEL / comparisons / 2)) * stderr
-    half = max(float(stdtrit(count - 1, 1 - alpha / 2)) * sd / math.sqrt(count), of_problems)
+    half = max(student_quantile(count - 1, 1 - alpha / 2) * sd / math.sqrt(count), of_problems)
     if abs(mean) > half:
         return Look("different", mean, half, count)
     if abs(mean) + half < effect:
@@ -164,7 +166,7 @@ def look(by_seed: Sequence[float], stderr: float, effect: float, max_seeds: int,
     if count >= max_seeds:
         return Look("out of reach", mean, half, count)
     low_sd = sd * math.sqrt((count - 1) / float(chdtri(count - 1, 0.2)))
-    at_end = max(float(stdtrit(max_seeds - 1, 1 - alpha / 2)) * low_sd / math.sqrt(max_seeds), of_problems)
+    at_end = max(student_quantile(max_seeds - 1, 1 - alpha / 2) * low_sd / math.sqrt(max_seeds), of_problems)
     move = sd * math.sqrt(1 / count - 1 / max_seeds)
     is_hopeless = count > 2 and effect - at_end <= abs(mean) - move and abs(mean) + move <= at_end
     return Look("out of reach" if is_hopeless else "open", mean, half, count)
