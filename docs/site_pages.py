@@ -73,7 +73,7 @@ def commands() -> str:
 
     from atrl_bench.cli import app
 
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(app())
     parts = ["# Commands and options\n\nEvery command of `atrl-bench`, as `atrl-bench COMMAND -h` prints it.\n\n"]
     for command in group.commands.values():
         parts.append(get_docs_for_click(obj=command, ctx=typer.Context(command), indent=1, call_prefix=group.name))

@@ -28,7 +28,7 @@ def site():
 def test_every_command_stands_there_with_each_of_its_options(site):
     sections = dict(re.findall(r"^## `atrl-bench ([\w-]+)`\n(.*?)(?=^## |\Z)", site.commands(), re.M | re.S))
     assert list(sections) == list(VERBS)
-    for name, command in typer.main.get_command(app).commands.items():
+    for name, command in typer.main.get_command(app()).commands.items():
         options = {option for param in command.params for option in param.opts if not getattr(param, "hidden", False)}
         shown = {option for option in options if option.startswith("--")}
         assert shown <= set(re.findall(r"--[\w-]+", sections[name])), name

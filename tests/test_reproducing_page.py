@@ -54,7 +54,7 @@ SMALL = ("--columns", "geoqa_test")
 @pytest.mark.parametrize("line", [*OURS, *INLINE])
 def test_a_command_of_the_page_exists_with_its_options_and_tasks(line) -> None:
     verb, *words = shlex.split(line)
-    command = typer.main.get_command(app).commands[verb]
+    command = typer.main.get_command(app()).commands[verb]
     known = {name for parameter in command.params for name in parameter.opts}
     assert {word for word in words if word.startswith("-")} <= known
     if "--tasks" in words:

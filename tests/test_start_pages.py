@@ -26,7 +26,7 @@ LINES = {(page, line.strip()) for page, text in TEXTS.items() for line in COMMAN
 @pytest.mark.parametrize(("page", "line"), sorted(LINES))
 def test_a_line_of_a_start_page_is_one_that_the_program_takes(page, line):
     name, *words = shlex.split(line.partition(" && ")[0].replace("FORM", "scores"))
-    command = typer.main.get_command(app).commands[name]
+    command = typer.main.get_command(app()).commands[name]
     if words:  # a command that is only named has no arguments
         command.make_context(name, words)
 

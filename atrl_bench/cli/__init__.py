@@ -1,67 +1,79 @@
 """The verbs of `atrl-bench`: each reads its options, calls one function, prints what came back.
 
-Heavy imports wait until a verb runs, so that `--help` answers at once.
+A verb's module is imported when it is asked for, and what it needs when it runs.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 
-from atrl_bench.cli import evaluation, machine, reports, tables, training
 from atrl_bench.engines.stop import EXIT_CODE, Stopped, end_when_asked
 from atrl_bench.errors import AtrlBenchError, MissingDataError, StoreError
 from atrl_bench.results.files import room_for
 from atrl_bench.version import __version__
 
 HELP = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(
-    name="atrl-bench",
-    context_settings=HELP,
-    help="Train, evaluate and tabulate token credit for multimodal reasoning RL.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    epilog="Start here: atrl-bench run-table main_7b",
-)
 STOPPED = 130  # what a shell gives a command that Ctrl-C ended
-# In the order of `--help`.
+# The module of each verb, in the order of `--help`.
 VERBS = {
-    "run-table": tables.run_table,
-    "ablate": tables.ablate,
-    "plan": tables.plan,
-    "design": tables.design,
-    "fetch": machine.fetch,
-    "report": tables.report,
-    "explain": tables.explain,
-    "figure": reports.figure,
-    "audit": reports.audit,
-    "judge": evaluation.judge,
-    "train": training.train,
-    "key-steps": training.key_steps,
-    "signal": training.signal,
-    "mismatch": training.mismatch,
-    "evaluate": evaluation.evaluate,
-    "serve": machine.serve,
-    "grade": evaluation.grade,
-    "compare": evaluation.compare,
-    "overlap": evaluation.overlap,
-    "status": machine.status,
-    "doctor": machine.doctor,
-    "overhead": machine.overhead,
-    "export": reports.export,
-    "push": reports.push,
-    "verify": reports.verify,
-    "list": machine.list_,
+    "run-table": "tables",
+    "ablate": "tables",
+    "plan": "tables",
+    "design": "tables",
+    "fetch": "machine",
+    "report": "tables",
+    "explain": "tables",
+    "figure": "reports",
+    "audit": "reports",
+    "judge": "evaluation",
+    "train": "training",
+    "key-steps": "training",
+    "signal": "training",
+    "mismatch": "training",
+    "evaluate": "evaluation",
+    "serve": "machine",
+    "grade": "evaluation",
+    "compare": "evaluation",
+    "overlap": "evaluation",
+    "status": "machine",
+    "doctor": "machine",
+    "overhead": "machine",
+    "export": "reports",
+    "push": "reports",
+    "verify": "reports",
+    "list": "machine",
 }
-for _name, _verb in VERBS.items():
-    app.command(_name, context_settings=HELP)(_verb)
 
 
-@app.callback(invoke_without_command=True)
+def verb(name: str) -> Callable[..., None]:
+    module = import_module(f"atrl_bench.cli.{VERBS[name]}")
+    function: Callable[..., None] = getattr(module, "list_" if name == "list" else name.replace("-", "_"))
+    return function
+
+
+def app(*verbs: str) -> typer.Typer:
+    """The command line with these verbs, by default all: each is read with its options, of which there are many."""
+    program = typer.Typer(
+        name="atrl-bench",
+        context_settings=HELP,
+        help="Train, evaluate and tabulate token credit for multimodal reasoning RL.",
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        epilog="Start here: atrl-bench run-table main_7b",
+    )
+    program.callback(invoke_without_command=True)(_root)
+    for name in verbs or VERBS:
+        program.command(name, context_settings=HELP)(verb(name))
+    return program
+
+
 def _root(version: Annotated[bool, typer.Option("--version", help="print the version and stop")] = False) -> None:
     if version:
         typer.echo(__version__)
@@ -72,7 +84,7 @@ def main() -> NoReturn:
     """Run the command line; an error a user can act on ends with its own exit code and no traceback."""
     try:
         end_when_asked()
-        code = app(standalone_mode=False)
+        code = app(*(word for word in sys.argv[1:2] if word in VERBS))(standalone_mode=False)
     except AtrlBenchError as error:
         _explain(error)
         code = error.exit_code

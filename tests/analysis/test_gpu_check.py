@@ -44,7 +44,7 @@ WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason=needs.A_GPU)
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["doctor", *arguments])
+    return CliRunner().invoke(app(), ["doctor", *arguments])
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_a_difference_counts_whichever_way_it_goes():
 
 def test_the_local_sampler_differs_from_its_policy_by_rounding(tmp_path):
     words = ["mismatch", "mini", "--engine", "local", "--problems", "2", "--profile", "smoke", "--out", str(tmp_path)]
-    result = CliRunner().invoke(app, [*words, "--tokens", "2000", "--json"])
+    result = CliRunner().invoke(app(), [*words, "--tokens", "2000", "--json"])
     assert result.exit_code == 0, (result.output, result.exception)
     found = json.loads(result.stdout)
     assert 0 < found["mean_difference"] < found["largest_difference"] < 1e-4

@@ -143,7 +143,7 @@ def test_a_verb_that_reads_a_run_folder_makes_none_of_a_misspelt_name(words, atr
 
 
 def test_an_error_of_the_system_that_names_no_file_is_not_explained_away(monkeypatch):
-    def fail(**_):
+    def fail(*_):
         raise OSError("a mistake in the program")
 
     monkeypatch.setattr(cli, "app", fail)
@@ -236,7 +236,7 @@ def test_a_shell_completes_tables_rows_tasks_and_profiles():
 def test_a_shell_completes_what_the_table_on_the_line_has(line, offered):
     environment = {"_ATRL_BENCH_COMPLETE": "complete_bash", "COMP_CWORD": str(len(line.split()))}
     environment["COMP_WORDS"] = f"atrl-bench {line}"
-    program = "from atrl_bench.cli import app; app(prog_name='atrl-bench')"
+    program = "from atrl_bench.cli import app; app()(prog_name='atrl-bench')"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert offered in done.stdout.split(), done.stderr
@@ -246,7 +246,7 @@ def test_a_shell_completes_what_the_table_on_the_line_has(line, offered):
 def test_a_command_that_a_scheduler_ends_says_how_to_go_on_whatever_it_does(number, monkeypatch, capsys):
     before = {each: signal.signal(each, signal.SIG_IGN) for each in stop.SIGNALS}
     monkeypatch.setattr(sys, "argv", ["atrl-bench", "evaluate", "mini"])
-    monkeypatch.setattr(cli, "app", lambda **_: signal.raise_signal(number))
+    monkeypatch.setattr(cli, "app", lambda *_: signal.raise_signal(number))
     try:
         with pytest.raises(SystemExit) as ended:
             cli.main()

@@ -26,7 +26,7 @@ def text_of(html: str) -> str:
 
 
 def run(*words: str) -> str:
-    result = CliRunner().invoke(app, list(words))
+    result = CliRunner().invoke(app(), list(words))
     assert result.exit_code == 0, (result.output, result.exception)
     return result.output
 
@@ -123,13 +123,13 @@ def test_what_one_of_two_models_was_not_asked_is_missing_with_the_command_that_a
         run("evaluate", model, *words)
     page = text_of((here / "runs/smoke/reports/evaluations.html").read_text())
     assert "atrl-bench evaluate other --base-url URL --tasks two.jsonl --profile smoke" in page
-    compared = CliRunner().invoke(app, ["compare", "one", "other", "--task", "two.jsonl", "--profile", "smoke"])
+    compared = CliRunner().invoke(app(), ["compare", "one", "other", "--task", "two.jsonl", "--profile", "smoke"])
     path = f"'{here / 'two.jsonl'}?question=asked&answer=gold&image=picture'"
     assert f"atrl-bench evaluate other --base-url URL --tasks {path} --profile smoke" in str(compared.exception)
 
 
 def test_columns_are_for_a_table_of_ones_own(here) -> None:
-    result = CliRunner().invoke(app, ["evaluate", "mini", "--tasks", "geoqa_test", "--profile", "smoke", *COLUMNS])
+    result = CliRunner().invoke(app(), ["evaluate", "mini", "--tasks", "geoqa_test", "--profile", "smoke", *COLUMNS])
     assert (result.exit_code, "for a benchmark of your own" in " ".join(result.output.split())) == (2, True)
 
 
@@ -141,7 +141,7 @@ def test_rows_without_an_answer_are_counted_together_and_an_id_of_two_rows_is_na
         ([good, good], "2 rows of bad.jsonl have the problem id '1'."),
     ):
         (here / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        result = CliRunner().invoke(app, list(words))
+        result = CliRunner().invoke(app(), list(words))
         assert said in str(result.exception)
 
 
@@ -151,7 +151,7 @@ def test_two_tables_of_one_name_are_not_evaluated_as_one_nor_compared(here, serv
         (here / folder).mkdir()
         (here / folder / "mine.jsonl").write_text(json.dumps({"question": "How many?", "answer": answer}) + "\n")
     words = ("--base-url", server.url, "--profile", "smoke", "--repeats", "1", "--tasks")
-    result = CliRunner().invoke(app, ["evaluate", "one", *words, "a/mine.jsonl,b/mine.jsonl"])
+    result = CliRunner().invoke(app(), ["evaluate", "one", *words, "a/mine.jsonl,b/mine.jsonl"])
     assert "2 benchmarks are called mine.jsonl." in str(result.exception)
     run("evaluate", "one", *words, "a/mine.jsonl")
     run("evaluate", "other", *words, "b/mine.jsonl")

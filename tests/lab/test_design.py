@@ -33,7 +33,7 @@ def cli(smoke_dir):
     """Run a command in the smoke folder, and return its result or, of one that is refused, its error."""
 
     def run(*words: str, refused: type[Exception] | None = None):
-        result = CliRunner().invoke(app, [*words, "--profile", "smoke", "--out", str(smoke_dir.root)])
+        result = CliRunner().invoke(app(), [*words, "--profile", "smoke", "--out", str(smoke_dir.root)])
         if refused is not None:
             assert isinstance(result.exception, refused), result.output
             return result.exception

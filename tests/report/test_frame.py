@@ -166,7 +166,7 @@ def test_what_is_told_of_tables_without_a_profile_is_told_under_theirs(run_dir, 
         ["export", "scores", "--to", str(tmp_path)],
     )
     for words in commands:
-        done = CliRunner().invoke(app, [*words, "--out", str(run_dir.root), "--data-dir", str(run_dir.given_data)])
+        done = CliRunner().invoke(app(), [*words, "--out", str(run_dir.root), "--data-dir", str(run_dir.given_data)])
         assert done.exit_code == 0, done.output
         assert "not run" not in done.output
     cards = [path.read_text() for path in tmp_path.glob("cards/*/README.md")]

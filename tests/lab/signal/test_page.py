@@ -113,10 +113,10 @@ def test_the_latex_compiles(run_dir, tmp_path, table):
 
 def test_the_commands_know_the_tables_of_signals(run_dir):
     options = ["--profile", "smoke", "--out", str(run_dir.root)]
-    run = CliRunner().invoke(app, ["report", "signal", *options])
+    run = CliRunner().invoke(app(), ["report", "signal", *options])
     assert run.exit_code == 0, run.output
     assert "0.50 [0.40, 0.60]*" in run.output
-    refused = CliRunner().invoke(app, ["run-table", "signal", *options, "--rows", "atrl"])
+    refused = CliRunner().invoke(app(), ["run-table", "signal", *options, "--rows", "atrl"])
     assert refused.exit_code == 2
     assert "atrl-bench signal" in refused.output + str(refused.exception)
-    assert "What a credit rule is worth" in CliRunner().invoke(app, ["list", "tables"]).output
+    assert "What a credit rule is worth" in CliRunner().invoke(app(), ["list", "tables"]).output

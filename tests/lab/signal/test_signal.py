@@ -59,7 +59,7 @@ def test_a_step_up_the_gradient_is_undone_and_changes_what_is_sampled(meter):
 
 def test_the_command_prints_a_row_a_rule_and_what_a_step_gains(tmp_path):
     arguments = ["signal", "--profile", "smoke", "--out", str(tmp_path), "--prompts", "9", "--held-out", "2"]
-    result = CliRunner().invoke(app, [*arguments, "--rules", f"random,{ORACLE}", "--json"])
+    result = CliRunner().invoke(app(), [*arguments, "--rules", f"random,{ORACLE}", "--json"])
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
     assert [one["rule"] for one in record["rules"]] == ["uniform", "random", ORACLE]
@@ -85,7 +85,7 @@ def test_a_label_names_a_rule_and_the_settings_in_which_it_differs():
 
 
 def test_an_unknown_rule_is_refused_with_the_nearest(tmp_path):
-    result = CliRunner().invoke(app, ["signal", "--profile", "smoke", "--out", str(tmp_path), "--rules", "atlr"])
+    result = CliRunner().invoke(app(), ["signal", "--profile", "smoke", "--out", str(tmp_path), "--rules", "atlr"])
     assert result.exit_code != 0
     assert "atrl" in result.output + str(result.exception)
 
@@ -143,7 +143,7 @@ def test_the_price_of_a_7b_model_counts_what_is_sampled_and_passed(run_dir):
 def test_the_base_of_a_world_is_measured_on_its_own_problems_whose_tokens_are_known(tmp_path):
     arguments = ["signal", "mini-reasoning", "--profile", "smoke", "--out", str(tmp_path), "--prompts", "9"]
     rules = ["--rules", "raw_attention,oracle_perception,oracle_reasoning", "--held-out", "0", "--json"]
-    result = CliRunner().invoke(app, [*arguments, *rules])
+    result = CliRunner().invoke(app(), [*arguments, *rules])
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
     areas = {one["rule"]: one["anchor_auc"] for one in record["rules"]}

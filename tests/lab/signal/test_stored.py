@@ -102,6 +102,6 @@ def test_the_command_reads_what_is_stored(run_dir, monkeypatch):
     stored_signal(REQUEST, run_dir, lambda _: signal(), on_prompt=lambda *_: None)
     monkeypatch.setattr(measuring, "_measure", None)
     options = ["--profile", "smoke", "--out", str(run_dir.root), "--rules", "random", "--prompts", "9"]
-    result = CliRunner().invoke(app, ["signal", *options, "--held-out", "0", "--json"])
+    result = CliRunner().invoke(app(), ["signal", *options, "--held-out", "0", "--json"])
     assert result.exit_code == 0, result.output
     assert [one["rule"] for one in json.loads(result.stdout)["rules"]] == ["uniform", "random"]
