@@ -103,7 +103,7 @@ _READ: dict[Path, dict[str, str]] = {}  # what this process knows of each memory
 def _file_key(path: Path) -> str:
     status = path.stat()
     # `cp -p`, rsync and archives write a file and set its time of change back; not that of its inode.
-    return f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}:{status.st_ino}"
+    return f"{os.path.realpath(path)}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}:{status.st_ino}"
 
 
 def memory_file(name: str) -> Path:

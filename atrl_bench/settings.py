@@ -20,7 +20,7 @@ MAX_CHARS = 10_000  # libyaml's half of the reader recurses in C: a file of noth
 class Settings(BaseModel):
     """Settings of a file: a field that is none of them is a mistake."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)

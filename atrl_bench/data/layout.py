@@ -5,6 +5,7 @@ The same rules hold for the hub's repositories and for folders on this machine, 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,7 +52,8 @@ def path_inside(root: Path, name: str) -> Path:
     A link is followed first: what it leads to has to lie inside as well.
     """
     path = root / name
-    if not path.resolve().is_relative_to(root.resolve()):
+    real_root = os.path.realpath(root)
+    if os.path.commonpath([real_root, os.path.realpath(path)]) != real_root:
         raise ValueError(f"the row names a file outside its folder: {name}")
     return path
 

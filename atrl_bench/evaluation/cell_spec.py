@@ -134,8 +134,9 @@ def cell_spec(
     *,
     profile: Profile,
     data_dir: Path | None,
+    data: str | None = None,
 ) -> CellSpec:
-    """What the number of `model` on `task` depends on. Reads files, loads no model."""
+    """What the number of `model` on `task` depends on. Reads files, loads no model; `data`: their digest, if known."""
     info, judge = find_task(task), options.judge
     if options.engine is not None and not is_served(task):
         options = replace(options, engine=None, endpoint=None)
@@ -154,7 +155,7 @@ def cell_spec(
         task=info.stored_name,
         task_version=info.version,
         split=info.split,
-        data_digest=data_digest(info, data_dir),
+        data_digest=data or data_digest(info, data_dir),
         limit=options.limit,
         prompt_version=PROMPT_VERSION,
         decoding=_decoding(options, profile, info=info, is_known=is_known),

@@ -215,8 +215,7 @@ class Suite:
 
 @cache
 def list_tasks() -> tuple[Task, ...]:
-    configs = ((path, _read(path)) for path in _task_files().values())
-    return tuple(_task(path, config) for path, config in configs if "group" not in config)
+    return tuple(_task(path, config) for path, config in _configs().items() if "group" not in config)
 
 
 @contextmanager
@@ -236,20 +235,20 @@ def _telling(path: Path) -> Iterator[None]:
 
 @cache
 def list_suites() -> tuple[Suite, ...]:
-    configs = (_read(path) for path in _task_files().values())
     return tuple(
         Suite(
             config["group"].removeprefix(LMMS_EVAL_PREFIX),
             config["metadata"]["title"],
             tuple(name.removeprefix(LMMS_EVAL_PREFIX) for name in config["task"]),
         )
-        for config in configs
+        for config in _configs().values()
         if "group" in config
     )
 
 
-def _task_files() -> dict[str, Path]:
-    return files_of("tasks", folder("tasks"), "[a-z]*.yaml")
+@cache
+def _configs() -> dict[Path, dict[str, Any]]:
+    return {path: _read(path) for path in files_of("tasks", folder("tasks"), "[a-z]*.yaml").values()}
 
 
 def expand(names: Sequence[str], *, are_stored: bool = False) -> list[Task]:

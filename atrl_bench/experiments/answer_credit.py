@@ -16,6 +16,7 @@ import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -218,8 +219,12 @@ def _right(store: Store, key: str) -> dict[tuple[str, int], bool]:
 
 
 def _path(key: str, run_dir: RunDir) -> Path:
-    name = spec_key({"config": CONFIG.document(), "rule": RULE, "version": VERSION})
-    return run_dir.root / "credit" / f"{key}-{name}.jsonl"
+    return run_dir.root / "credit" / f"{key}-{_credit_key()}.jsonl"
+
+
+@cache
+def _credit_key() -> str:
+    return spec_key({"config": CONFIG.document(), "rule": RULE, "version": VERSION})
 
 
 def prompts_of_cell(store: Store, key: str, run_dir: RunDir, problem_ids: set[str]) -> dict[str, Prompt]:

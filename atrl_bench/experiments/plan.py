@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +61,7 @@ class Job:
     rate: float = PROFILES_OWN  # of learning, in the profile's own
     protocol: StatedProtocol | None = None  # of its evaluations; None: the profile's
 
-    @property
+    @cached_property
     def run_key(self) -> str | None:
         return None if self.run_spec is None else planned_key(self.run_spec, self.missing)
 
@@ -95,6 +96,10 @@ class Plan:
     @property
     def profile(self) -> Profile:
         return self.run_dir.profile
+
+    @cached_property
+    def by_column(self) -> dict[str, tuple[Evaluation, ...]]:
+        return {column.id: evaluations_of(column) for column in self.definition.columns}
 
     def needed(self, rates: Rates) -> tuple[Job, ...]:
         """The jobs to carry out once it is known at which rate each seed is judged: at others it is trained alone."""
@@ -174,7 +179,11 @@ def plan_definition(
     definition = definition.under(run_dir.profile)
     seeds = tuple(seeds or definition.seeds)
     run_dir.provide(*(find_task(item.task).folder for item in evaluations_of(*definition.columns)))
-    evaluations = {row.id: evaluations_of(*definition.columns_of(row)) for row in definition.rows}
+    by_column = {column.id: evaluations_of(column) for column in definition.columns}
+    evaluations = {
+        row.id: tuple(dict.fromkeys(chain.from_iterable(by_column[column.id] for column in definition.columns_of(row))))
+        for row in definition.rows
+    }
     base_of = {row.id: run_dir.with_model(definition.model_of(row)) for row in definition.rows}
     jobs = [
         Job(row, seeds[0], evaluations[row.id], base_of[row.id].profile.model, protocol=definition.protocol_of(row))
@@ -241,7 +250,19 @@ def training_spec(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
 @cache
 def _digests(base_model: str, data: str, data_dir: Path | None) -> tuple[str, str]:
     """The digests of base model and training set, read once a command: both may be gigabytes, rows are many."""
-    return model_ref(base_model).digest, data_digest(find_set(data), data_dir)
+    return model_ref(base_model).digest, set_digest(data, data_dir)
+
+
+@cache
+def set_digest(name: str, data_dir: Path | None) -> str:
+    """What names a training set's data, read once a command."""
+    return data_digest(find_set(name), data_dir)
+
+
+@cache
+def task_digest(name: str, data_dir: Path | None) -> str:
+    """What names a benchmark's data, read once a command: a table has a cell of it for every row and seed."""
+    return data_digest(find_task(name), data_dir)
 
 
 def job_cells(job: Job, plan: Plan, store: Store) -> dict[str, tuple[str, ...]]:
@@ -264,9 +285,10 @@ def best_rates(plan: Plan, store: Store) -> dict[str, Mapping[int, float]]:
 
 
 def _by_column(plan: Plan, keys: Mapping[Evaluation, str]) -> dict[str, tuple[str, ...]]:
-    needed = {column.id: evaluations_of(column) for column in plan.definition.columns}
     return {
-        column: tuple(keys[item] for item in items) for column, items in needed.items() if keys.keys() >= set(items)
+        column: tuple(keys[item] for item in items)
+        for column, items in plan.by_column.items()
+        if keys.keys() >= set(items)
     }
 
 
@@ -291,7 +313,8 @@ def cell_key(model: str | Path | TrainedModel, task: str, options: EvaluationOpt
     options = run_dir.with_choices(options)
     try:
         data_dir = run_dir.data_dir(find_task(task).folder)
-        return cell_spec(model, task, options, profile=run_dir.profile, data_dir=data_dir).key
+        data = task_digest(task, data_dir)
+        return cell_spec(model, task, options, profile=run_dir.profile, data_dir=data_dir, data=data).key
     except MissingDataError:
         return None
 

@@ -61,12 +61,12 @@ class Completion(NamedTuple):
         return f"<think>\n{self.thought}" if is_cut else f"<think>\n{self.thought}\n</think>\n\n{self.text}"
 
 
-class _Part(BaseModel):
+class _Part(BaseModel, defer_build=True):
     type: str
     text: str = ""
 
 
-class _Message(BaseModel):
+class _Message(BaseModel, defer_build=True):
     role: Literal["assistant"] | None = None
     content: str | list[_Part] | None = None
     refusal: str | None = None
@@ -78,7 +78,7 @@ class _Message(BaseModel):
         return self.reasoning or self.reasoning_content or ""
 
 
-class _Choice(BaseModel):
+class _Choice(BaseModel, defer_build=True):
     message: _Message
     finish_reason: str | None = None
 
@@ -95,17 +95,17 @@ class _Choice(BaseModel):
         return text or ""
 
 
-class _Reply(BaseModel):
+class _Reply(BaseModel, defer_build=True):
     choices: list[_Choice] = Field(min_length=1)
     usage: Any = None
     model: Any = None
 
 
-class _Details(BaseModel):
+class _Details(BaseModel, defer_build=True):
     reasoning_tokens: int | None = Field(default=0, ge=0, lt=2**31)
 
 
-class _Usage(BaseModel):
+class _Usage(BaseModel, defer_build=True):
     completion_tokens: int = Field(default=0, ge=0, lt=2**31)
     prompt_tokens: int = Field(default=0, ge=0, lt=2**31)
     completion_tokens_details: _Details | None = None

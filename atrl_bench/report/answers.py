@@ -12,9 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
+from jinja2 import Template
 from markupsafe import Markup
 
 from atrl_bench.experiments.answer_credit import remembered_credit
@@ -159,8 +162,6 @@ class _Writer:
 
     def __init__(self, table: Table, answers: AnswerSource, out: Path) -> None:
         self.table, self.answers, self.out = table, answers, out
-        self.problem = html_environment().get_template("samples_problem.html.j2")
-        self.answer = html_environment().get_template("samples_answer.html.j2").module.answer  # type: ignore[attr-defined]
         self.baselines: dict[str, dict[TaskProblem, BaselineAnswers]] = {}  # of one column, by row
         self.problems: dict[str, dict[str, Problem]] = {}  # of one column, by cell
         self.pictures: dict[str, Pictures] = {}
@@ -171,6 +172,14 @@ class _Writer:
         }
         self.seeds = {run.digest: run.spec.get("seed", 0) for run in answers.store.runs() if run.digest}
         self.labels = {row.id: row.label for row in table.rows}
+
+    @cached_property
+    def problem(self) -> Template:
+        return html_environment().get_template("samples_problem.html.j2")
+
+    @cached_property
+    def answer(self) -> Any:
+        return html_environment().get_template("samples_answer.html.j2").module.answer  # type: ignore[attr-defined]
 
     def key(self, row: Row, column: Column, cell: TableCell) -> str:
         """What names all that the page of a number shows: equal means that it would be the same page."""
@@ -384,8 +393,10 @@ def without_calls(verdict: Verdict | None) -> Verdict | None:
 
 
 def remembered_shades(run_dir: RunDir) -> CreditOf:
+    named = {path.name.partition("-")[0] for path in (run_dir.root / "credit").glob("*-*.jsonl")}
+
     def credit_of(key: str) -> dict[tuple[str, int], Tokens]:
-        if not any((run_dir.root / "credit").glob(f"{key}-*.jsonl")):
+        if key not in named:
             return {}
         remembered = remembered_credit(key, run_dir)
         return {answer: list(zip(credit.texts, credit.credit_T, strict=True)) for answer, credit in remembered.items()}

@@ -432,9 +432,14 @@ def _find(name: str) -> Path:
         for candidate in (path, folder("recipes") / path.name):
             if candidate.is_file():
                 return candidate
-    elif (installed := _recipe_files().get(name)) is not None and _is_recipe(installed):
-        return installed
+    elif (known := _installed(name)) is not None and _is_recipe(known):
+        return known
     raise UnknownNameError("recipe", name, list_recipes(), next_step="atrl-bench list recipes")
+
+
+def _installed(name: str) -> Path | None:
+    shipped = folder("recipes") / f"{name}.yaml"  # goes before the others, which are looked for in folders
+    return shipped if Path(name).name == name and shipped.is_file() else _recipe_files().get(name)
 
 
 def _with_bases(path: Path) -> list[Path]:

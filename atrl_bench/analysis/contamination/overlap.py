@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from atrl_bench.analysis.contamination import similarity
 from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, ProblemIndex, Tally
 from atrl_bench.analysis.contamination.similarity import read_picture, read_text
-from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.own import short
 from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.sets import ALL_SETS, find_set, is_set
@@ -22,6 +21,7 @@ from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.tasks import Task, expand, find_task, list_tasks
+from atrl_bench.experiments.plan import set_digest, task_digest
 from atrl_bench.experiments.run_dir import RunDir, recalled
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.files import write_atomically
@@ -215,7 +215,7 @@ def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
 
 def _train_digest(train: str, run_dir: RunDir) -> str:
     if is_set(train):
-        return data_digest(find_set(train), run_dir.data_dir(find_set(train).folder))
+        return set_digest(train, run_dir.data_dir(find_set(train).folder))
     known = {info.name: info for info in list_tasks()}
     if train not in known:
         raise UnknownNameError("training set", train, [*ALL_SETS, *known])
@@ -223,4 +223,4 @@ def _train_digest(train: str, run_dir: RunDir) -> str:
 
 
 def _task_digest(info: Task, run_dir: RunDir) -> str:
-    return f"{info.name}:{data_digest(info, run_dir.data_dir(info.folder))}"
+    return f"{info.name}:{task_digest(info.name, run_dir.data_dir(info.folder))}"

@@ -15,6 +15,7 @@ from atrl_bench.analysis.contamination.overlap import Contamination, overlap, ov
 from atrl_bench.analysis.contamination.search import OTHER_PICTURE, SAME_PICTURE, SAME_QUESTION, TEXT_ALONE
 from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.experiments.plan import set_digest
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 
@@ -132,6 +133,7 @@ def test_data_nobody_has_searched_name_the_command(tmp_path):
     assert overlap_note(run_dir, "virl39k", ["geoqa_test"]).endswith(command)
     overlap("virl39k", ["geoqa_test"], run_dir)
     write(tmp_path, [("Find z.", [encoded(picture(2))])], [("Find y.", encoded(picture(1)))])
+    set_digest.cache_clear()  # as another command begins
     assert overlap_counts(run_dir, "virl39k", ["geoqa_test"])["geoqa_test"] is None
 
 
