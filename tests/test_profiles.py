@@ -19,11 +19,6 @@ def test_there_are_three_profiles_and_each_is_complete():
     assert all(load_profile(name).name == name for name in list_profiles())
 
 
-def test_profiles_differ_in_sizes_and_names_only():
-    fields = {name: set(load_profile(name).model_dump()["training"]) for name in list_profiles()}
-    assert fields["mini"] == fields["smoke"] == fields["paper"]
-
-
 def test_the_paper_profile_has_the_papers_protocol():
     paper = load_profile("paper")
     assert (paper.training.group_size, paper.training.learning_rate, paper.training.weight_decay) == (8, 1e-6, 0.01)
@@ -54,14 +49,6 @@ def test_a_wrong_field_is_named_with_file_and_line(tmp_path, before, after, fiel
         read_settings(path, Profile)
     assert f"{path}:" in caught.value.what
     assert field in caught.value.what
-
-
-def test_the_line_in_the_error_is_the_line_of_the_field(tmp_path):
-    path = tmp_path / "own.yaml"
-    path.write_text(MINI.read_text().replace("group_size: 8", "group_size: many"))
-    line = 1 + path.read_text().splitlines().index("  group_size: many")
-    with pytest.raises(InvalidFileError, match=f":{line}: "):
-        read_settings(path, Profile)
 
 
 def test_text_that_is_no_mapping_is_an_invalid_file(tmp_path):
