@@ -1,7 +1,8 @@
 """How long commands take to answer, in processor seconds, as multiples of a bare interpreter and beside two peers.
 
 `python benchmarks/start_up.py` plans and reports `main_7b` in a run folder of its own under profile smoke, whose
-generated data are there and whose store is empty; `--run RUN_DIR` measures in a copy of a filled one. The peers are
+generated data are there and whose store is empty; `--run RUN_DIR` measures in a copy of one that holds the table, under
+the table's profile. The peers are
 `lmms-eval --help` and `trl --help`; `import datasets` is what reads the rows of a benchmark, and bounds the last line:
 `evaluate --base-url` up to its first question, which a server of this script notices; what the client has computed by
 then is read from /proc. Every command runs once before it is measured: an installed package has its bytecode.
@@ -70,15 +71,20 @@ def first_question(folder: tuple[str, ...]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--run", type=Path, help="a filled run folder of profile smoke")
+    parser.add_argument("--run", type=Path, help="a run folder that holds main_7b, measured under its profile")
     options = parser.parse_args()
+    profile = "smoke"
+    if options.run is not None:
+        table = json.loads((options.run / "reports" / "main_7b.json").read_text(encoding="utf-8"))
+        profile = table["profile"]
+        print(f"{options.run}: main_7b of profile {profile}")
     with tempfile.TemporaryDirectory() as temporary:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = f"{temporary}/bytecode"
         run = Path(temporary) / "run"
         if options.run is not None:
             shutil.copytree(options.run, run)
-        folder = ("--profile", "smoke", "--out", str(run))
+        folder = ("--profile", profile, "--out", str(run))
         used([*OURS, "plan", "main_7b", *folder])  # writes the data
         commands = {
             "python -c pass": [sys.executable, "-c", "pass"],

@@ -145,7 +145,7 @@ def credit_of_cell(
     Raises `MissingDataError` where that model or the benchmark's rows are not on this machine.
     """
     cell = _cell(store, key)
-    problem_ids = {problem.problem_id for problem in store.problems(key)[:num_problems]}
+    problem_ids = set(store.problem_ids(key)[:num_problems])
     responses = {
         answer: response
         for answer, response in store.responses(key).items()

@@ -349,7 +349,7 @@ class _Writer:
     def _shown(self, cell: Cell) -> list[str]:
         if cell.key not in self.shown:
             answered = self.answers.store.answered(cell.key)
-            names = [p.problem_id for p in self.answers.store.problems(cell.key) if p.problem_id in answered]
+            names = [name for name in self.answers.store.problem_ids(cell.key) if name in answered]
             self.shown[cell.key] = names[: self.answers.max_problems]
         return self.shown[cell.key]
 

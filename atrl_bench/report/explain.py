@@ -216,6 +216,5 @@ def _prompts(store: Store, cells: Sequence[Cell]) -> dict[str, int]:
     used = Counter[str](dict.fromkeys(TEMPLATES, 0))
     for cell in cells:
         seed, template = int(cell.spec.get("run_seed", 0)), (cell.spec.get("prompt") or {}).get("template")
-        names = [problem.problem_id for problem in store.problems(cell.key)]
-        used.update(template or TEMPLATES[choose_template(seed, name)] for name in names)
+        used.update(template or TEMPLATES[choose_template(seed, name)] for name in store.problem_ids(cell.key))
     return dict(used)

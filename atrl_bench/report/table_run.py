@@ -80,8 +80,9 @@ def render(
     """
     run_dir = plan.run_dir
     with run_dir.open_store() as store:
-        beside, keys = _beside(plan), cell_keys(plan.at(best_rates(plan, store)), store)
-        record = _record(plan, store, beside)
+        beside, rates = _beside(plan), best_rates(plan, store)
+        keys = cell_keys(plan.at(rates), store)
+        record = _record(plan, store, beside, cell_keys(plan, store) if rates else keys)
         table, drawings = _read(plan, store, record, beside)
         if with_credit:
             _shade_changes(plan, store, keys)
@@ -156,7 +157,7 @@ def read_table(plan: Plan, store: Store) -> Table:
     Where rows are compared at their best learning rates, these are its numbers, and all rates stand beside them.
     """
     beside = _beside(plan)
-    return _read(plan, store, _record(plan, store, beside), beside)[0]
+    return _read(plan, store, _record(plan, store, beside, cell_keys(plan, store)), beside)[0]
 
 
 class _Beside(NamedTuple):
@@ -245,9 +246,9 @@ def _table_at(plan: Plan, store: Store, rates: Rates, beside: _Beside) -> Table:
     return made_with(with_protocols(table, plan.definition), plan.profile, plan.run_dir.environment())
 
 
-def _record(plan: Plan, store: Store, beside: _Beside) -> PageRecord:
+def _record(plan: Plan, store: Store, beside: _Beside, keys: Mapping[tuple[str, str], Sequence[str]]) -> PageRecord:
     """The record of a planned table as it would be now: all that its numbers and its words depend on."""
-    cells = [(at, [store.cell(key) for key in keys]) for at, keys in sorted(cell_keys(plan, store).items())]
+    cells = [(at, [store.cell(key) for key in of_cell]) for at, of_cell in sorted(keys.items())]
     key = page_key(
         *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds),
         *(runs_by_rate(plan, store), cells, plan.run_dir.environment(), beside),

@@ -169,6 +169,9 @@ class Store:
         rows = self._read(f"SELECT {_PROBLEM} FROM problems WHERE cell = ? ORDER BY position", key)
         return list(self._parsed_problems(tuple(rows)))
 
+    def problem_ids(self, key: str) -> list[str]:
+        return [row[0] for row in self._read("SELECT problem_id FROM problems WHERE cell = ? ORDER BY position", key)]
+
     def add_skipped(self, key: str, problem_id: str, reason: str) -> None:
         """Record a row of the dataset that could not be asked: it is counted and named, never scored."""
         self._write("add_skipped", [(key, problem_id, reason)])
