@@ -19,9 +19,9 @@ def anchor_auc(score_T: Tensor, is_anchor_T: Tensor) -> float:
     0.5 is chance. NaN if the response has no anchors or nothing but anchors, since then there is nothing to rank.
     """
     score, is_anchor = np.asarray(score_T, dtype=np.float64), np.asarray(is_anchor_T, dtype=bool)
-    anchor_A, other_O = score[is_anchor], np.sort(score[~is_anchor])
-    if not len(anchor_A) or not len(other_O):
+    if not 0 < np.count_nonzero(is_anchor) < len(is_anchor):
         return math.nan
+    anchor_A, other_O = score[is_anchor], np.sort(score[~is_anchor])
     below_A, not_above_A = (np.searchsorted(other_O, anchor_A, side) for side in ("left", "right"))
     return float((below_A + not_above_A).mean() / (2 * len(other_O)))
 

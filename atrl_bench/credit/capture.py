@@ -520,9 +520,10 @@ def _sum_over_heads(
     if softcap is not None:
         scores_BHRS.div_(softcap).tanh_().mul_(softcap)
     if mask_BHRS is not None and mask_BHRS.dtype == torch.bool:
-        # A finite number, so that the row of a padding token, which may look nowhere, is no NaN.
-        scores_BHRS.masked_fill_(~mask_BHRS, torch.finfo(torch.float32).min)
-    elif mask_BHRS is not None:
+        # Finite numbers, so that the row of a padding token, which may look nowhere, is no NaN. To add them to the
+        # scores of all heads takes a third of the time of filling these in.
+        mask_BHRS = torch.where(mask_BHRS, 0.0, torch.finfo(torch.float32).min)
+    if mask_BHRS is not None:
         scores_BHRS += mask_BHRS.float()
     return scores_BHRS.softmax(dim=-1).sum(dim=1)
 
