@@ -19,7 +19,6 @@ from atrl_bench.credit import (
 )
 from atrl_bench.credit import graph as graph_module
 from atrl_bench.credit.attention_rows import RowSample, visual_columns
-from atrl_bench.credit.config import MOST_EXACT_TOKENS
 from atrl_bench.credit.connectivity import bias_curve
 from atrl_bench.credit.graph import scaled_rows
 from atrl_bench.credit.neighbours import best_columns, random_signs
@@ -32,7 +31,7 @@ from atrl_bench.models.local import find_model
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.metrics import read_metrics
 from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import run_spec, train
+from atrl_bench.training.run import train
 
 SKETCH, EXACT = CreditConfig(rows="sketch", num_layers=3), CreditConfig(rows="exact", num_layers=3)
 FAMILIES = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "llava", "gemma3"]
@@ -477,16 +476,6 @@ def test_auto_keeps_the_exact_credit_to_the_last_bit_up_to_its_length_and_sketch
 
 
 # Through training.
-
-
-def test_a_choice_of_rows_is_in_the_key_and_the_default_is_not():
-    assert MOST_EXACT_TOKENS == 2048
-    assert CreditConfig(rows="sketch").document() == {**CreditConfig().document(), "rows": "sketch"}
-    specs = [
-        run_spec(load_recipe("grpo", credit=credit), load_profile("smoke"), "b", "d", 0)["recipe"]["credit"]
-        for credit in ("atrl", {"rule": "atrl", "settings": {"rows": "sketch"}})
-    ]
-    assert [spec["settings"] for spec in specs] == [{}, {"rows": "sketch"}]
 
 
 def test_a_task_carries_a_sketch_to_a_worker(tiny_vlm):
