@@ -197,10 +197,6 @@ class Trainer(ABC):
         self.note_all(self.credit.pop_diagnostics())
         return credit_BT
 
-    def take_note(self, name: str) -> float:
-        """The value that was noted last under this name, which no line of metrics then has."""
-        return self.notes[name].pop()
-
     def log(self, metrics: Mapping[str, float]) -> None:
         """Tell what a step made of what all processes noted, with the seconds of each phase since the last line."""
         self.note_all({f"seconds/{name}": seconds for name, seconds in self.clock.pop().items()})
