@@ -143,8 +143,9 @@ class ScaledRows:
             num_dropped=num_columns - int(np.count_nonzero(scale_S.numpy())),
         )
 
+    @cached_property
     def cosine_matrix(self) -> Tensor:
-        """Returns the cosine of every two rows."""
+        """The cosine of every two rows."""
         unit_TS = self.raw_TS * self.scale_S / self.norm_T[:, None]
         cosine_TT = unit_TS @ unit_TS.T
         first_T = first_equal(self.norm_T, self.raw_TS, self.scale_S)
@@ -180,7 +181,7 @@ class ScaledRows:
             weight_E = self.cosines(tail_E, head_E)
             joined_E = weight_E > config.min_edge_similarity
             return tail_E[joined_E].numpy(), head_E[joined_E].numpy(), weight_E[joined_E].numpy()
-        cosine_TT = self.cosine_matrix()
+        cosine_TT = self.cosine_matrix
         # The product is symmetric only up to rounding, so one triangle is read and mirrored.
         tails, heads = np.nonzero(torch.triu(cosine_TT, diagonal=1).numpy() > config.min_edge_similarity)
         return tails, heads, cosine_TT.numpy()[tails, heads]
@@ -205,6 +206,12 @@ class ScaledRows:
 
         A few clusters at a time; the members of cluster k are `members[bounds_K[k] : bounds_K[k + 1]]`.
         """
+        if self.num_tokens <= _EXACT_TOKENS:  # of the cosines that are there, without reading the rows again
+            cluster_E = np.repeat(np.arange(len(bounds_K) - 1), np.diff(bounds_K))
+            norm_E, cosine_EE = self.norm_T.numpy()[members], self.cosine_matrix.numpy()[members][:, members]
+            product_E = norm_E * ((cosine_EE * (cluster_E[:, None] == cluster_E)) @ norm_E)
+            yield product_E, np.maximum(np.bincount(cluster_E, product_E, len(bounds_K) - 1), 0).astype(np.float32)
+            return
         square_S = self.scale_S.square()
         at_once = max(1, _CACHED // self.raw_TS.shape[1])
         for cluster in range(0, len(bounds_K) - 1, at_once):

@@ -32,7 +32,7 @@ def test_equal_rows_have_equal_connectivity_and_equal_cosines_bit_for_bit(num_to
     config = CreditConfig(footprint="visual")
     response, kind_T = attention(num_tokens, num_tokens, "visual")
     density_T = response.connectivity(config)
-    cosine_TT = scaled_rows(response, config).cosine_matrix()
+    cosine_TT = scaled_rows(response, config).cosine_matrix
     for kind, other in itertools.product(range(NUM_KINDS), repeat=2):
         assert len(density_T[kind_T == kind].unique()) == 1
         assert len(cosine_TT[kind_T == kind][:, kind_T == other].unique()) == 1

@@ -58,7 +58,7 @@ def test_edges_by_hand_are_strictly_above_the_threshold():
 def test_the_cosine_is_that_of_the_debiased_rows():
     # Divided by (1, 2) the rows are (1, 1) and (1, 0): cosine 1/sqrt(2).
     rows = scaled([[1, 2], [1, 0]], bias_S=torch.tensor([1.0, 2.0]))
-    assert rows.cosine_matrix()[0, 1] == pytest.approx(0.5**0.5)
+    assert rows.cosine_matrix[0, 1] == pytest.approx(0.5**0.5)
     assert rows.cosines(torch.tensor([0]), torch.tensor([1])).item() == pytest.approx(0.5**0.5)
 
 
@@ -202,7 +202,7 @@ def test_cosines_of_pairs_are_those_of_the_matrix_however_many_rows_are_read_at_
     # Not every row is in a pair, and some are in many.
     tail_E = torch.from_numpy(np.sort(generator.integers(20, 280, size=400)))
     head_E = torch.from_numpy(generator.integers(300, size=400))
-    torch.testing.assert_close(rows.cosines(tail_E, head_E), rows.cosine_matrix()[tail_E, head_E])
+    torch.testing.assert_close(rows.cosines(tail_E, head_E), rows.cosine_matrix[tail_E, head_E])
 
 
 @pytest.mark.parametrize("cached", [2**18, 5000, 1])  # all clusters at a time, ten, one

@@ -91,7 +91,7 @@ def edges(sketch):
 
 def exact_edges(attention, limit=6):
     """Return the pairs with a cosine above 0.7 that are among the best ones of either, by all cosines."""
-    cosine_TT = scaled_rows(attention, CreditConfig(rows="exact")).cosine_matrix().fill_diagonal_(-1.0)
+    cosine_TT = scaled_rows(attention, CreditConfig(rows="exact")).cosine_matrix.fill_diagonal_(-1.0)
     best_TL = cosine_TT.topk(limit, dim=1)
     pairs = {
         (min(t, int(h)), max(t, int(h))): float(w)
