@@ -6,9 +6,7 @@ import hashlib
 import os
 import shutil
 import sys
-import urllib.request
 from collections.abc import Sequence
-from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 
 from atrl_bench.data.archives import unpack
@@ -97,6 +95,9 @@ def _bring(item: Ingredient, folder: Path) -> Path:
 
 
 def _download(url: str, sha256: str | None, folder: Path) -> Path:
+    import urllib.request  # with all of TLS, which a plan does without
+    from http.client import HTTPException
+
     path = folder / url.rpartition("/")[2]
     try:
         with urllib.request.urlopen(url, timeout=SECONDS_TO_ANSWER) as answer:

@@ -21,8 +21,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import psutil
-
 from atrl_bench.sandbox.namespaces import JOB, SAFE_PATH, isolated, sandbox_user
 
 INSIDE = Path(__file__).with_name("inside.py")
@@ -185,6 +183,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def memory_below(process: int) -> int:
     """The bytes of memory that a process and all it has started hold; shared pages count for each of them."""
+    import psutil  # what only asks whether programs may run does without
+
     total = 0
     with contextlib.suppress(psutil.Error):  # any of them may end while it is looked at
         top = psutil.Process(process)
