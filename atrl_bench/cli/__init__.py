@@ -5,6 +5,7 @@ A verb's module is imported when it is asked for, and what it needs when it runs
 
 from __future__ import annotations
 
+import gc
 import shlex
 import sys
 from collections.abc import Callable
@@ -51,6 +52,10 @@ VERBS = {
 }
 
 
+# They answer from files and the store, in a second of which the garbage collector would take a tenth.
+READING = {"plan", "design", "report", "explain", "status", "list"}
+
+
 def verb(name: str) -> Callable[..., None]:
     module = import_module(f"atrl_bench.cli.{VERBS[name]}")
     function: Callable[..., None] = getattr(module, "list_" if name == "list" else name.replace("-", "_"))
@@ -84,7 +89,10 @@ def main() -> NoReturn:
     """Run the command line; an error a user can act on ends with its own exit code and no traceback."""
     try:
         end_when_asked()
-        code = app(*(word for word in sys.argv[1:2] if word in VERBS))(standalone_mode=False)
+        verbs = [word for word in sys.argv[1:2] if word in VERBS]
+        if READING.issuperset(verbs):  # none stands for help
+            gc.set_threshold(500_000)
+        code = app(*verbs)(standalone_mode=False)
     except AtrlBenchError as error:
         _explain(error)
         code = error.exit_code

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -86,9 +87,11 @@ def page_key(*contents: object) -> str:
 @cache
 def _code() -> str:
     digest = hashlib.sha256()
-    for root in (PACKAGE, folder("tasks"), folder("recipes"), folder("reports")):
-        for path in sorted(path for path in root.rglob("*") if path.suffix in SUFFIXES):
-            digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    for root in map(str, (PACKAGE, folder("tasks"), folder("recipes"), folder("reports"))):
+        for inside, _, names in sorted(os.walk(root)):  # several times as fast as `Path.rglob`
+            for name in sorted(name for name in names if name.endswith(SUFFIXES)):
+                with open(f"{inside}/{name}", "rb") as file:
+                    digest.update(f"{inside[len(root) :]}/{name}\0".encode() + file.read())
     return digest.hexdigest()
 
 
