@@ -384,8 +384,8 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
     overrides = {SHORT.get(name, name): value for name, value in overrides.items()}
     files = _with_bases(_find(str(name_or_path)))
     fields: dict[str, Any] = {}
-    for path in reversed(files):
-        fields |= {key: value for key, value in read_mapping(path).items() if key != "base"}
+    for content in reversed(files.values()):
+        fields |= {key: value for key, value in content.items() if key != "base"}
     credit = overrides.get("credit")
     if isinstance(credit, str) and isinstance(fields.get("credit"), dict):
         overrides["credit"] = {**fields["credit"], "rule": credit}
@@ -399,7 +399,7 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
     try:
         return kind.model_validate({**fields, **overrides})
     except ValidationError as error:
-        raise _explain(error, files, overrides) from None
+        raise _explain(error, [*files], overrides) from None
 
 
 def known_fields(kind: type[Recipe]) -> list[str]:
@@ -442,25 +442,20 @@ def _installed(name: str) -> Path | None:
     return shipped if Path(name).name == name and shipped.is_file() else _recipe_files().get(name)
 
 
-def _with_bases(path: Path) -> list[Path]:
-    """The file, its base, the base's base, and so on."""
-    files = [path]
-    while base := _base_of(files[-1]):
-        beside = files[-1].parent / f"{base}.yaml"
+def _with_bases(path: Path) -> dict[Path, dict[str, Any]]:
+    """What the file, its base, the base's base, and so on say."""
+    files = {path: read_mapping(path)}
+    while isinstance(base := files[path].get("base"), str) and base:
+        beside, above = path.parent / f"{base}.yaml", path
         path = beside if beside.is_file() else folder("recipes") / f"{base}.yaml"
-        if not path.is_file() or len(files) >= MAX_BASES:
-            line = line_of(files[-1].read_text(encoding="utf-8"), ("base",))
+        if not path.is_file() or path in files or len(files) >= MAX_BASES:
+            line = line_of(above.read_text(encoding="utf-8"), ("base",))
             why = "No such recipe." if not path.is_file() else "The bases go round in a circle."
             raise InvalidFileError(
-                f"{files[-1]}:{line}: field 'base': {base!r}.", why=why, next_step=f"edit {files[-1]} at line {line}"
+                f"{above}:{line}: field 'base': {base!r}.", why=why, next_step=f"edit {above} at line {line}"
             )
-        files.append(path)
+        files[path] = read_mapping(path)
     return files
-
-
-def _base_of(path: Path) -> str | None:
-    base = read_mapping(path).get("base")
-    return base if isinstance(base, str) else None
 
 
 def _explain(error: ValidationError, files: list[Path], overrides: dict[str, Any]) -> InvalidFileError:
