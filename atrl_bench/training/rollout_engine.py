@@ -9,8 +9,6 @@ import importlib.metadata
 import math
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-
 from atrl_bench.engines.devices import GPUS_PER_NODE
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.profiles import Profile, Rollouts
@@ -18,7 +16,7 @@ from atrl_bench.training.recipe import Recipe, RolloutRecipe
 
 OLDEST_VLLM, NEWEST_VLLM = "0.22", "0.30"  # as in pyproject.toml; TRL supports 0.31, which takes no transformers 5.18
 VERL_VERSION = "0.9.1"  # that its configurations are written for, in an environment of its own
-SUPPORTED_VLLM = SpecifierSet(f">={OLDEST_VLLM},<={NEWEST_VLLM}")
+SUPPORTED_VLLM = f">={OLDEST_VLLM},<={NEWEST_VLLM}"
 INSTALL = "pip install 'atrl-bench[vllm]', or leave --rollouts out"
 WEIGHTS_SHARE = 0.75  # of an engine's memory, for weights; the rest for keys, values and what a step computes
 DEFAULT_CORRECTION = Rollouts.model_fields["correction"].default
@@ -31,10 +29,16 @@ def installed_vllm() -> str | None:
         return None
 
 
+def _is_supported(version: str) -> bool:
+    from packaging.specifiers import SpecifierSet  # which most have no use for, and takes long to load
+
+    return version in SpecifierSet(SUPPORTED_VLLM)
+
+
 def usual_sampler(profile: Profile) -> str:
     """What samples where nobody says: vLLM, if it is installed and the model needs GPUs."""
     version = installed_vllm()
-    return "vllm" if not profile.generated_data and version is not None and version in SUPPORTED_VLLM else "local"
+    return "vllm" if not profile.generated_data and version is not None and _is_supported(version) else "local"
 
 
 def uses_vllm(recipe: Recipe, profile: Profile) -> bool:
@@ -109,7 +113,7 @@ def require_sampler(recipe: Recipe, profile: Profile, *, has_videos: bool = Fals
             why=f"This environment has no package vllm, of {OLDEST_VLLM} to {NEWEST_VLLM}.",
             next_step=INSTALL,
         )
-    if version not in SUPPORTED_VLLM:
+    if not _is_supported(version):
         raise MissingDataError(
             f"vLLM {version} cannot sample the rollouts.",
             why=f"TRL and transformers take {OLDEST_VLLM} to {NEWEST_VLLM}; others may answer wrongly.",

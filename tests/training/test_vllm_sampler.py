@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from trainer_parts import loss_of, noted, prompts_of, rollout_of, without_advantage
 from training.launched_rollouts import answers_of
 
@@ -532,7 +533,7 @@ def test_a_server_is_asked_for_a_whole_rollout_with_one_seed(monkeypatch):
 def test_the_versions_that_are_taken_are_those_of_the_extra():
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     [extra] = pyproject["project"]["optional-dependencies"]["vllm"]
-    assert Requirement(extra).specifier == rollout_engine.SUPPORTED_VLLM
+    assert Requirement(extra).specifier == SpecifierSet(rollout_engine.SUPPORTED_VLLM)
 
 
 def test_a_folder_keeps_the_version_that_sampled_where_another_answers_or_none_is_installed(tmp_path, monkeypatch):
