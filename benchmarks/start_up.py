@@ -2,10 +2,10 @@
 
 `python benchmarks/start_up.py` plans and reports `main_7b` in a run folder of its own under profile smoke, whose
 generated data are there and whose store is empty; `--run RUN_DIR` measures in a copy of one that holds the table, under
-the table's profile. The peers are
-`lmms-eval --help` and `trl --help`; `import datasets` is what reads the rows of a benchmark, and bounds the last line:
-`evaluate --base-url` up to its first question, which a server of this script notices; what the client has computed by
-then is read from /proc. Every command runs once before it is measured: an installed package has its bytecode.
+the table's profile. The peers are `lmms-eval --help` and `trl --help`; `import datasets` is what reads the rows of a
+benchmark, and bounds the last line: `evaluate --base-url` up to its first question, which a server of this script
+notices; what the client has computed by then is read from /proc. Every command runs once before it is measured: an
+installed package has its bytecode.
 """
 
 from __future__ import annotations

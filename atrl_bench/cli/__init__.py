@@ -50,8 +50,6 @@ VERBS = {
     "verify": "reports",
     "list": "machine",
 }
-
-
 # They answer from files and the store, in a second of which the garbage collector would take a tenth.
 READING = {"plan", "design", "report", "explain", "status", "list"}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -179,11 +178,7 @@ def plan_definition(
     definition = definition.under(run_dir.profile)
     seeds = tuple(seeds or definition.seeds)
     run_dir.provide(*(find_task(item.task).folder for item in evaluations_of(*definition.columns)))
-    by_column = {column.id: evaluations_of(column) for column in definition.columns}
-    evaluations = {
-        row.id: tuple(dict.fromkeys(chain.from_iterable(by_column[column.id] for column in definition.columns_of(row))))
-        for row in definition.rows
-    }
+    evaluations = {row.id: evaluations_of(*definition.columns_of(row)) for row in definition.rows}
     base_of = {row.id: run_dir.with_model(definition.model_of(row)) for row in definition.rows}
     jobs = [
         Job(row, seeds[0], evaluations[row.id], base_of[row.id].profile.model, protocol=definition.protocol_of(row))

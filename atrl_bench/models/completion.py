@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 NO_ANSWER = frozenset({"error", "abort", "tool_calls", "function_call"})  # reasons to stop that leave no answer
 FILTERED = "content_filter"
@@ -61,12 +61,16 @@ class Completion(NamedTuple):
         return f"<think>\n{self.thought}" if is_cut else f"<think>\n{self.thought}\n</think>\n\n{self.text}"
 
 
-class _Part(BaseModel, defer_build=True):
+class _Received(BaseModel):
+    model_config = ConfigDict(defer_build=True)  # until a server answers: most commands ask none
+
+
+class _Part(_Received):
     type: str
     text: str = ""
 
 
-class _Message(BaseModel, defer_build=True):
+class _Message(_Received):
     role: Literal["assistant"] | None = None
     content: str | list[_Part] | None = None
     refusal: str | None = None
@@ -78,7 +82,7 @@ class _Message(BaseModel, defer_build=True):
         return self.reasoning or self.reasoning_content or ""
 
 
-class _Choice(BaseModel, defer_build=True):
+class _Choice(_Received):
     message: _Message
     finish_reason: str | None = None
 
@@ -95,17 +99,17 @@ class _Choice(BaseModel, defer_build=True):
         return text or ""
 
 
-class _Reply(BaseModel, defer_build=True):
+class _Reply(_Received):
     choices: list[_Choice] = Field(min_length=1)
     usage: Any = None
     model: Any = None
 
 
-class _Details(BaseModel, defer_build=True):
+class _Details(_Received):
     reasoning_tokens: int | None = Field(default=0, ge=0, lt=2**31)
 
 
-class _Usage(BaseModel, defer_build=True):
+class _Usage(_Received):
     completion_tokens: int = Field(default=0, ge=0, lt=2**31)
     prompt_tokens: int = Field(default=0, ge=0, lt=2**31)
     completion_tokens_details: _Details | None = None

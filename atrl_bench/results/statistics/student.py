@@ -1,4 +1,4 @@
-"""Quantiles of Student's t: importing scipy.special for them takes as long as rendering a table."""
+"""Quantiles of Student's t without scipy.special, whose import is a seventh of the second that `explain` may take."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ class AnswerReward:
 
 
 def _accuracy(pool: GradingPool) -> Reward:
-    from atrl_bench.training.rewards.combined import AccuracyReward  # a recipe is read without torch
+    from atrl_bench.training.rewards.combined import AccuracyReward  # torch: a recipe is read without
 
     return AccuracyReward(pool)
 
 
 def _typed(pool: GradingPool) -> Reward:
-    from atrl_bench.training.rewards.video_r1 import TypedReward  # nor with what compares texts
+    from atrl_bench.training.rewards.video_r1 import TypedReward  # what compares texts, too
 
     return TypedReward(pool)
 
