@@ -21,6 +21,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from trl import GRPOTrainer as _Trainer
 else:
     _Trainer = object  # whichever class `with_credit` is given; this module loads none
+
+
+# Metrics that count rows, of which each process has its own; those of all are their sum.
+COUNTS = frozenset({"credit/num_with_anchors", "credit/num_empty_visual", "credit/num_non_finite_rows"})
 
 
 def with_credit(trainer: type, rule: str | CreditRule = "atrl", config: CreditConfig | None = None) -> type:
@@ -125,9 +130,14 @@ class TokenCreditMixin(_Trainer):
         return loss
 
     def _note_credit(self) -> None:
-        mode = "train" if self.model.training else "eval"
-        for name, value in self.token_credit.pop_diagnostics().items():
-            self._metrics[mode][name].append(value)
+        """Keep what the credits of all processes are like, as TRL does with its own metrics."""
+        from accelerate.utils import gather_object
+
+        noted = self._metrics["train" if self.model.training else "eval"]
+        told = gather_object([self.token_credit.pop_diagnostics()])
+        for name in dict.fromkeys(name for one in told for name in one):
+            values = [one[name] for one in told if name in one]
+            noted[name].append(sum(values) if name in COUNTS else fmean(values))
 
 
 class _Pass:

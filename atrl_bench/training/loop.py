@@ -433,6 +433,6 @@ class Loop(Trainer):
 
 
 def mean_of(value_BT: Tensor, mask_BT: Tensor) -> float:
-    """The mean over tokens, or over responses of a column."""
-    mask_BT = mask_BT if value_BT.shape[1] > 1 else torch.ones_like(value_BT)
-    return float((value_BT.detach() * mask_BT).sum() / mask_BT.sum().clamp(min=1))
+    """The mean over tokens, or over responses of a column; NaN where none counts."""
+    mask_BT = mask_BT if value_BT.shape[1] > 1 else mask_BT.any(1, keepdim=True)
+    return float((value_BT.detach() * mask_BT).sum() / mask_BT.sum())

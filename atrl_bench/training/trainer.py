@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from atrl_bench.credit.trl import CreditWeights
+from atrl_bench.credit.trl import COUNTS, CreditWeights
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.engines.stop import Stopped, StopRequest
 from atrl_bench.errors import AtrlBenchError
@@ -38,8 +38,6 @@ from atrl_bench.training.sharding import gathered, reached_all, sum_gradients
 from atrl_bench.training.shared_prompts import recompute
 
 RecipeT = TypeVar("RecipeT", bound=Recipe)
-# Metrics that count rows, of which each process has its own; those of all are their sum.
-COUNTS = frozenset({"credit/num_with_anchors", "credit/num_empty_visual", "credit/num_non_finite_rows"})
 
 
 @dataclass(frozen=True)
@@ -263,11 +261,11 @@ def means_of(notes: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, Any]:
 
 
 def over_processes(name: str, values: Sequence[Sequence[float]]) -> float:
-    """One value for those of every process: the mean of all, or for counts of its own rows the sum of its means.
+    """One value for those of every process: the mean of all, or of counts of its own rows the sum.
 
     What all processes do together, an update that they skip or a group that they replace, is counted once.
     """
-    finite = [[value for value in one if not math.isnan(value)] for one in values]
+    together = [value for one in values for value in one if not math.isnan(value)]
     if name in COUNTS:
-        return sum(fmean(one) for one in finite if one)
-    return fmean(together) if (together := [value for one in finite for value in one]) else math.nan
+        return sum(together)
+    return fmean(together) if together else math.nan

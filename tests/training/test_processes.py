@@ -198,7 +198,10 @@ def test_two_processes_replace_problems_by_ones_that_neither_has_as_one_process_
         # Four are missing, so eight are drawn, twice. There are sixteen, and none comes twice before all have come.
         assert len(drawn) == 4 + 8 + 8
         assert len(set(drawn)) == 16
-    lines = [line for line in read_metrics(Path(reports[0]["checkpoint"]) / "metrics.jsonl") if "reward" in line]
+    lines = read_metrics(Path(reports[0]["checkpoint"]) / "metrics.jsonl")
+    # All are wrong: one response is left of an update, and the process without it says nothing of entropy.
+    assert min(line["entropy"] for line in lines) > 5, "nearly the logarithm of all tokens"
+    lines = [line for line in lines if "reward" in line]
     counts = ("num_generations", "num_dropped", "num_unfilled")
     assert [[line[f"dynamic_sampling/{name}"] for name in counts] for line in lines] == [[3, 16, 4]] * 2
 
@@ -227,7 +230,7 @@ def test_every_recipe_has_the_gradient_of_one_process_on_two_of_which_one_has_no
 
 def test_a_count_is_the_sum_over_processes_and_anything_else_the_mean_of_all_values():
     # Two micro-batches on one process and one on the other.
-    assert over_processes("credit/num_empty_visual", [[1.0, 3.0], [4.0]]) == 2 + 4
+    assert over_processes("credit/num_empty_visual", [[1.0, 3.0], [4.0]]) == 8
     assert over_processes("credit/entropy", [[1.0, 3.0], [5.0]]) == 3
     assert over_processes("credit/entropy", [[math.nan, 3.0], [5.0]]) == 4
     assert math.isnan(over_processes("critic/explained_variance", [[math.nan], []]))

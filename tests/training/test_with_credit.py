@@ -61,6 +61,17 @@ def test_a_credit_of_one_is_plain_trl_bit_for_bit(make_trainer):
     assert logged(theirs, "credit/entropy")[0] == pytest.approx(1.0)
 
 
+def test_what_is_logged_of_the_credit_is_that_of_all_processes(make_trainer, monkeypatch):
+    ours = make_trainer("grpo", schedule="strict")
+    theirs = plain_trl(ours, with_credit(SeededTRL, rule="uniform"))
+    other = {"credit/entropy": 0.5, "credit/num_empty_visual": 3.0}
+    monkeypatch.setattr("accelerate.utils.gather_object", lambda own: [*own, other])
+    ours.train()
+    theirs.train()
+    assert logged(theirs, "credit/entropy")[0] == pytest.approx((1.0 + 0.5) / 2)
+    assert logged(theirs, "credit/num_empty_visual")[0] == 0 + 3
+
+
 def shorter_is_better(completions, **_):
     return [-float(len(completion[0]["content"])) for completion in completions]
 
