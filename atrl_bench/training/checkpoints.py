@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint import CheckpointException
 
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
-from atrl_bench.errors import StoreError
+from atrl_bench.errors import StoreError, reason_of
 from atrl_bench.results.files import flush, room_for
 from atrl_bench.training.sharding import shards_models
 
@@ -69,6 +69,22 @@ def saving(what: str) -> Iterator[None]:
         if (said := _said_by_disk(error)) is None or (then := room_for(said)) is None:
             raise
         raise StoreError(f"Cannot write {what}.", why=f"{said.strerror}.", next_step=then) from error
+
+
+@contextmanager
+def reading(checkpoint: Path) -> Iterator[None]:
+    """A checkpoint that is damaged is one error of ours, whichever of its files is and whatever reads that."""
+    try:
+        yield
+    except (CheckpointException, Exception) as error:
+        first = next(iter(error.failures.values()))[0] if isinstance(error, CheckpointException) else error
+        if isinstance(first, MemoryError | torch.OutOfMemoryError):
+            raise first from None
+        raise StoreError(
+            f"Cannot read the checkpoint {checkpoint}.",
+            why=reason_of(first),
+            next_step=f"put back what is missing; or rm -r {checkpoint}, and the same command trains from the start",
+        ) from first
 
 
 def _said_by_disk(error: BaseException | None) -> OSError | None:
@@ -141,12 +157,14 @@ class Checkpoints:
             for path in older:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def read(self, checkpoint: Path, state: Mapping[str, Tensor]) -> Any:
+    def read(self, checkpoint: Path, state: Mapping[str, Tensor], load_beside: Any = lambda _: None) -> Any:
         """Read a checkpoint into the tensors of a state; what was left of this process's rollout, if anything."""
         processes = launched()
         if not self._is_shared:
             processes.send(checkpoint)
-        dcp.load(dict(state), checkpoint_id=checkpoint, process_group=self._group, no_dist=not self._is_shared)
-        parts = torch.load(checkpoint / REST, map_location="cpu", weights_only=False)
+        with reading(checkpoint):
+            dcp.load(dict(state), checkpoint_id=checkpoint, process_group=self._group, no_dist=not self._is_shared)
+            parts = torch.load(checkpoint / REST, map_location="cpu", weights_only=False)
+            load_beside(checkpoint)
         # On another number of processes the rest of the rollout is sampled anew.
         return parts[processes.index] if len(parts) == processes.count else None

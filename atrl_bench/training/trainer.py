@@ -223,9 +223,8 @@ class Trainer(ABC):
 
     def resume(self, checkpoint: Path) -> None:
         """Go on where a checkpoint was written."""
-        left = self.checkpoints.read(checkpoint, state_of(self.model, self.optimizer))
+        left = self.checkpoints.read(checkpoint, state_of(self.model, self.optimizer), self.load_beside)
         self.left = [[batch.to(self.device) for batch in update] for update in left or ()]
-        self.load_beside(checkpoint)
         self.step = step_of(checkpoint)
 
     def save_beside(self, folder: Path) -> None:  # noqa: B027

@@ -1,10 +1,11 @@
-"""Checkpoints on a disk that is full."""
+"""Checkpoints on a disk that is full, and those that are damaged."""
 
+import os
 import resource
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import CheckpointException
 
 from atrl_bench.errors import StoreError
@@ -54,3 +55,26 @@ def test_what_processes_fail_of_together_is_the_first_ones_error_which_a_launch_
     failed = CheckpointException("write", {1: (RuntimeError("unexpected pos 704 vs 598"), [])})
     with pytest.raises(RuntimeError, match="unexpected pos"), saving("it"):
         raise failed
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: cut(folder / "__0_0.distcp"),
+        lambda folder: (folder / ".metadata").unlink(),
+        lambda folder: cut(folder / "rest.pt"),
+        lambda folder: (folder / "model.safetensors").unlink(),
+    ],
+    ids=["state", "names of the state", "rest of a rollout", "beside"],
+)
+def test_a_damaged_checkpoint_is_named_with_the_command_that_takes_it_away(damage, tmp_path):
+    save(tmp_path, state=LARGE, rest=[LARGE], beside=save_weights)
+    damage(checkpoint := tmp_path / "checkpoint-4")
+    with pytest.raises(StoreError) as refused:
+        Checkpoints(tmp_path).read(checkpoint, LARGE, lambda folder: load_file(folder / "model.safetensors"))
+    assert refused.value.what == f"Cannot read the checkpoint {checkpoint}."
+    assert f"rm -r {checkpoint}" in refused.value.next_step
