@@ -45,7 +45,7 @@ class TrainingSizes(Settings):
     temperature: float = Field(gt=0, description="sampling temperature of the rollouts")
     top_p: float = Field(gt=0, le=1, description="nucleus of the rollouts; 1 keeps the policy's own distribution")
     save_every_rollouts: int = Field(gt=0, description="at least so far apart are resume checkpoints")
-    dtype: str = Field(description="compute type: float32 or bfloat16; full finetuning keeps its weights in float32")
+    dtype: Literal["float32", "bfloat16"] = Field(description="compute type; full finetuning keeps weights in float32")
     measures_looking: bool = Field(
         False, description="whether each rollout logs what a grey picture takes from its responses; a pass more"
     )

@@ -40,6 +40,7 @@ def test_an_unknown_profile_names_the_nearest():
         ("group_size: 8", "group_size: many", "training.group_size"),
         ("group_size: 8", "group_sise: 8", "training.group_si"),
         ("temperature: 0.1", "temperature: -1", "evaluation.temperature"),
+        ("dtype: float32", "dtype: float16", "training.dtype"),  # in which nothing computes
     ],
 )
 def test_a_wrong_field_is_named_with_file_and_line(tmp_path, before, after, field):
