@@ -38,6 +38,8 @@ def trainable(model: Any, recipe: Recipe, profile: Profile, seed: int) -> Any:
     _with_head(model, recipe, profile, ("log_probs", "entropy"))
     freeze(model, recipe.freeze)
     if recipe.finetuning == "full":
+        if not any(weight.requires_grad for weight in model.parameters()):
+            raise InvalidFileError("Nothing is left to train.", why="All is frozen.", next_step="freeze fewer parts")
         return model
     from peft import LoraConfig, get_peft_model
 
@@ -51,7 +53,11 @@ def trainable(model: Any, recipe: Recipe, profile: Profile, seed: int) -> Any:
         target_modules=named if named == "all-linear" else [name.strip() for name in named.split(",")],
         exclude_modules=pattern(recipe.freeze),
     )
-    return get_peft_model(model, adapters)
+    try:
+        return get_peft_model(model, adapters)
+    except ValueError as error:
+        why, then = str(error).partition("\n")[0], "give other lora_targets, or freeze fewer parts"
+        raise InvalidFileError("PEFT cannot give this model adapters.", why=why, next_step=then) from None
 
 
 def reference_of(inputs: TrainerInputs[Any]) -> Any:

@@ -6,6 +6,7 @@ import pytest
 
 from atrl_bench.credit import RULES, CreditConfig
 from atrl_bench.credit.trl import CreditWeights
+from atrl_bench.errors import UnknownNameError
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.weights.credit import credit_config
 
@@ -36,6 +37,12 @@ def test_each_rule_is_one_changed_field_of_each_objective(base):
         changed = {field for field, value in recipe.model_dump().items() if value != plain[field]}
         assert changed == (set() if rule == "uniform" else {"credit"}), rule
         assert credit_config(recipe.credit) == CreditConfig(), rule
+
+
+def test_an_unknown_setting_of_a_credit_names_the_nearest():
+    credit = {"rule": "hard_truncation", "settings": {"keep_fraction": 0.2}}
+    with pytest.raises(UnknownNameError, match="Did you mean kept_fraction"):
+        credit_config(load_recipe("grpo", credit=credit).credit)
 
 
 @pytest.fixture

@@ -64,6 +64,19 @@ def test_a_part_that_a_model_does_not_have_is_named():
         freeze(nn.Linear(2, 2), ("tower",))
 
 
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"freeze": ["vision", "language"]}, "Nothing is left to train"),
+        ({"freeze": ["vision", "language"], "finetuning": "lora"}, "PEFT cannot give this model adapters"),
+        ({"lora_targets": "none_such", "finetuning": "lora"}, "'none_such'} not found"),
+    ],
+)
+def test_a_recipe_that_leaves_nothing_to_train_is_refused(make_trainer, fields, what):
+    with pytest.raises(InvalidFileError, match=what):
+        make_trainer("grpo", **fields)
+
+
 def test_both_are_in_the_key_where_they_are_used_and_nowhere_else():
     def key(**fields):
         return run_spec(load_recipe("grpo", finetuning="lora", **fields), load_profile("mini"), "b", "d", 0)["recipe"]

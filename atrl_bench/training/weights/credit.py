@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import accumulate
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from atrl_bench.credit import CreditConfig
 from atrl_bench.credit.rules import credit_rule, part_of_oracle
 from atrl_bench.credit.trl import CreditWeights, SampledRows
-from atrl_bench.errors import InvalidFileError
+from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.grading.thought import split_thought
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.resources import usable_cores
@@ -106,9 +107,10 @@ def num_credit_workers(device: torch.device) -> int:
 def credit_config(choice: CreditChoice) -> CreditConfig:
     """The credit hyperparameters that a recipe chose; an unknown rule or field is the recipe's error."""
     credit_rule(choice.rule)
+    known = {field.name for field in fields(CreditConfig)}
+    if unknown := sorted(choice.settings.keys() - known):
+        raise UnknownNameError("credit setting", unknown[0], known, next_step="give one of CreditConfig's fields")
     try:
         return CreditConfig.preset(choice.preset).replace(**choice.settings)
     except (TypeError, ValueError) as error:
-        raise InvalidFileError(
-            f"credit {choice.rule}: {error}", next_step="give settings that are fields of CreditConfig"
-        ) from None
+        raise InvalidFileError(f"credit {choice.rule}: {error}", next_step="give another value") from None
