@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import errno
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
@@ -245,14 +244,6 @@ class RunDir:
 
     def environment(self) -> dict[str, str]:
         return read_settings(self.root).environment
-
-
-def recalled(path: Path) -> dict[str, Any]:
-    """What a file of this folder remembers by name; nothing where it is damaged: it can be found out again."""
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-    except (ValueError, TypeError):
-        return {}
 
 
 class RunSettings(BaseModel):

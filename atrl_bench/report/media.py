@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.data.dataset import data_digest, is_here
+from atrl_bench.digests import recall
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.evaluation.data import load_rows, row_name, without_images
 from atrl_bench.evaluation.tasks import OwnTask, find_task
-from atrl_bench.experiments.run_dir import recalled
 from atrl_bench.models.video import read_video
 from atrl_bench.results.files import write_atomically
 
@@ -41,7 +41,7 @@ def pictures_of(
     """
     data = json.dumps([spec.get("task"), spec.get("task_version"), spec.get("data_digest")])
     list_path = out / f"{hashlib.sha256(data.encode()).hexdigest()[:16]}.json"
-    listed: Pictures = {name: tuple(files) for name, files in recalled(list_path).items()}
+    listed: Pictures = {name: tuple(files) for name, files in recall(list_path).items()}
     missing = set(problem_ids) - set(listed)
     if missing:
         drawn = _draw(spec, missing, out, data_dir_of)

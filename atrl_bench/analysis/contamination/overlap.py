@@ -17,12 +17,12 @@ from atrl_bench.analysis.contamination.similarity import read_picture, read_text
 from atrl_bench.data.own import short
 from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.sets import ALL_SETS, find_set, is_set
-from atrl_bench.digests import plain
+from atrl_bench.digests import plain, recall
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.tasks import Task, expand, find_task, list_tasks
 from atrl_bench.experiments.plan import set_digest, task_digest
-from atrl_bench.experiments.run_dir import RunDir, recalled
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.files import write_atomically
 from atrl_bench.results.records import Problem
@@ -179,7 +179,7 @@ def _in_threads(function: Callable[[InT], OutT], values: Iterable[InT]) -> Itera
 
 def overlap_counts(run_dir: RunDir, train: str, tasks: Sequence[str]) -> dict[str, dict[str, Any] | None]:
     """What was found of each task in `train`, as their data is now, or None if nobody has looked."""
-    train_digest, remembered = _train_digest(train, run_dir), recalled(run_dir.root / FILE)
+    train_digest, remembered = _train_digest(train, run_dir), recall(run_dir.root / FILE)
     counts = {task: remembered.get(f"{train_digest}/{_task_digest(find_task(task), run_dir)}") for task in tasks}
     return {
         task: of_task if isinstance(of_task, dict) and of_task.get("version") == similarity.VERSION else None
@@ -207,7 +207,7 @@ def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
 
 
 def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
-    remembered = recalled(run_dir.root / FILE)
+    remembered = recall(run_dir.root / FILE)
     for task in tasks:
         remembered[task.data] = {name: v for name, v in plain(task).items() if name not in ("pairs", "data")}
     write_atomically(run_dir.root / FILE, (json.dumps(remembered, indent=1, sort_keys=True) + "\n").encode())
