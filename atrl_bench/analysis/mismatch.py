@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from atrl_bench.data.sets import find_set
-from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.printable import Record
 from atrl_bench.training.order import problem_order
-from atrl_bench.training.recipe import RolloutRecipe, load_recipe
+from atrl_bench.training.recipe import load_rollout_recipe
 from atrl_bench.training.run import load_inputs
 
 if TYPE_CHECKING:
@@ -62,9 +61,7 @@ def mismatch(
     """That of a model on some of a recipe's problems; corrections for responses of `length`, or the longest allowed."""
     from atrl_bench.training.rollouts import build  # and with it TRL
 
-    loaded = load_recipe(recipe, kl_coef=0.0, schedule="strict")
-    if not isinstance(loaded, RolloutRecipe):
-        raise InvalidFileError(f"Recipe {recipe} samples no responses.", next_step="atrl-bench mismatch --recipe grpo")
+    loaded = load_rollout_recipe(recipe, "mismatch", kl_coef=0.0, schedule="strict")
     sizes = run_dir.profile.training.model_copy(update={"prompts_per_rollout": problems, "num_rollouts": 1})
     profile = run_dir.profile.model_copy(update={"training": sizes}).sampled_by(engine)
     data_dir, length = run_dir.data_dir(find_set(loaded.data).folder), length or sizes.max_response_tokens

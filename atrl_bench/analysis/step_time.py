@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.analysis.random_model import Shape, at_shape, processor_for, random_model, random_words
-from atrl_bench.errors import InvalidFileError
 from atrl_bench.mini import BASE
 from atrl_bench.mini.world import write_world
 from atrl_bench.profiles import Profile, load_profile
 from atrl_bench.training.clock import PhaseClock, wall_seconds
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.order import problem_order
-from atrl_bench.training.recipe import RolloutRecipe, load_recipe
+from atrl_bench.training.recipe import load_recipe, load_rollout_recipe
 from atrl_bench.training.run import load_inputs
 
 if TYPE_CHECKING:
@@ -162,13 +161,9 @@ def _trainer(
     """Yield the trainer; of random weights adapters are trained, so that one GPU holds them."""
     from atrl_bench.training.rollouts import build  # and with it TRL
 
-    recipe = load_recipe(recipe_name, credit=credit, **({"finetuning": "lora"} if shape else {}))
-    if not isinstance(recipe, RolloutRecipe):
-        raise InvalidFileError(
-            f"Recipe {recipe_name} samples no responses.",
-            why="A step's phases are those of training on rollouts.",
-            next_step="atrl-bench overhead --recipe grpo",
-        )
+    fields = {"finetuning": "lora"} if shape else {}
+    why = "A step's phases are those of training on rollouts."
+    recipe = load_rollout_recipe(recipe_name, "overhead", why, credit=credit, **fields)
     if shape is None:
         base = str(BASE) if profile.model == "mini" else profile.model
         with build(load_inputs(run_dir, recipe, profile, base, data_dir, seed=0)) as trainer:

@@ -402,6 +402,15 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
         raise _explain(error, [*files], overrides) from None
 
 
+def load_rollout_recipe(name: str, command: str, why: str = "", **overrides: Any) -> RolloutRecipe:
+    """The recipe, for a command that measures rollouts, and `why` it can measure no other."""
+    recipe = load_recipe(name, **overrides)
+    if not isinstance(recipe, RolloutRecipe):
+        then = f"atrl-bench {command} --recipe grpo"
+        raise InvalidFileError(f"Recipe {name} samples no responses.", why=why, next_step=then)
+    return recipe
+
+
 def known_fields(kind: type[Recipe]) -> list[str]:
     """What may be set of such a recipe."""
     return [*kind.model_fields, *TrainingSizes.model_fields, *SHORT]

@@ -14,7 +14,7 @@ from atrl_bench.data.sets import GENERATED_SETS
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.worlds import world_of_base
-from atrl_bench.training.recipe import RolloutRecipe, load_recipe
+from atrl_bench.training.recipe import RolloutRecipe, load_recipe, load_rollout_recipe
 
 UNIFORM = "uniform"
 # The paper's rule, what it starts from, and three that should do worse.
@@ -73,12 +73,8 @@ class SignalRequest:
     def measured_recipe(self) -> RolloutRecipe:
         """The recipe whose loss is measured, without its KL term and with one update a rollout."""
         fields: dict[str, Any] = {"finetuning": "lora"} if self.parameters == "lora" else {}
-        loaded = load_recipe(self.recipe, kl_coef=0.0, schedule="strict", data=self.data, **fields)
-        if not isinstance(loaded, RolloutRecipe):
-            raise InvalidFileError(
-                f"Recipe {self.recipe} samples no responses.", next_step="atrl-bench signal MODEL --recipe grpo"
-            )
-        return loaded
+        fields |= {"kl_coef": 0.0, "schedule": "strict", "data": self.data}
+        return load_rollout_recipe(self.recipe, "signal MODEL", **fields)
 
 
 def signal_request(
