@@ -10,11 +10,13 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
+from itertools import chain
 from pathlib import Path
+from pkgutil import resolve_name
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -45,17 +47,23 @@ JudgePrices = Annotated[str | None, Option(help="money for a million tokens of q
 # What a shell offers after Tab, at once; of several names with commas between, the last is completed.
 
 
-def complete_tables(incomplete: str) -> list[str]:
-    from atrl_bench.experiments.definition import list_tables
-    from atrl_bench.lab.signal.tables import list_signal_tables
+def _completing(*lists: str, first: Sequence[str] = ()) -> Callable[[str], list[str]]:
+    """What offers all that these functions list, by name; their modules are imported when a shell asks."""
 
-    return _matching(incomplete, ["all", *list_tables(), *list_signal_tables()])
+    def complete(incomplete: str) -> list[str]:
+        found = (resolve_name(f"atrl_bench.{one}")() for one in lists)
+        return _matching(incomplete, [*first, *(getattr(item, "name", item) for item in chain.from_iterable(found))])
+
+    return complete
 
 
-def complete_ablations(incomplete: str) -> list[str]:
-    from atrl_bench.experiments.definition import list_ablations
-
-    return _matching(incomplete, list_ablations())
+complete_tables = _completing(
+    "experiments.definition:list_tables", "lab.signal.tables:list_signal_tables", first=["all"]
+)
+complete_ablations = _completing("experiments.definition:list_ablations")
+complete_tasks = _completing("evaluation.tasks:list_tasks", "evaluation.tasks:list_suites")
+complete_recipes = _completing("training.recipe:list_recipes")
+complete_profiles = _completing("profiles:list_profiles")
 
 
 def complete_rows(context: Context, incomplete: str) -> list[str]:
@@ -74,24 +82,6 @@ def _tables_of(context: Context) -> list[TableDefinition]:
     # An option that waits for its value leaves the line unparsed: its words are then all among the arguments.
     words = [value for value in (*context.params.values(), *context.args) if isinstance(value, str) and value in known]
     return [load_table(name) for name in words[:1]]
-
-
-def complete_tasks(incomplete: str) -> list[str]:
-    from atrl_bench.evaluation.tasks import list_suites, list_tasks
-
-    return _matching(incomplete, [*(task.name for task in list_tasks()), *(suite.name for suite in list_suites())])
-
-
-def complete_recipes(incomplete: str) -> list[str]:
-    from atrl_bench.training.recipe import list_recipes
-
-    return _matching(incomplete, list_recipes())
-
-
-def complete_profiles(incomplete: str) -> list[str]:
-    from atrl_bench.profiles import list_profiles
-
-    return _matching(incomplete, list_profiles())
 
 
 def complete_row_models(incomplete: str) -> list[str]:

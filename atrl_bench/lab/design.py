@@ -7,6 +7,7 @@ A design is a number of training seeds and of answers to each problem. Its power
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,13 +222,9 @@ class _Question:
             has = power(share, spread or self.spread, seeds, repeats, comparisons=self.num_tests)
             return has >= self.wanted
 
-        low, high = 1, MAX_SEEDS
-        if not is_enough(high):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if is_enough(middle) else (middle, high)
-        return high
+        counts = range(2, MAX_SEEDS + 1)
+        place = bisect_left(counts, True, key=is_enough)
+        return counts[place] if place < len(counts) else None
 
     def cheapest(self, counts: Sequence[int]) -> Option | None:
         """The cheapest design with the power, at one of these numbers of answers."""
