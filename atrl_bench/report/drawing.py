@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from atrl_bench.escape import one_line, spreadsheet, visible
-from atrl_bench.results.files import write_atomically
+from atrl_bench.results.files import write_texts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -161,10 +161,7 @@ def watermark(content: FigureContent, profile: str) -> None:
 
 
 def write(picture: FigureContent, name: str, out: Path) -> list[Path]:
-    contents = {f"{name}.svg": svg(picture, name), f"{name}.csv": figure_csv(picture.rows)}
-    for file, content in contents.items():
-        write_atomically(out / file, content.encode("utf-8", "backslashreplace"))
-    return [out / file for file in contents]
+    return write_texts(out, {f"{name}.svg": svg(picture, name), f"{name}.csv": figure_csv(picture.rows)})
 
 
 def svg(picture: FigureContent, name: str) -> str:
