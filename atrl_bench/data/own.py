@@ -95,6 +95,8 @@ def own_fields(name: str) -> dict[str, Any]:
 def _described(path: Path, tables: tuple[Path, ...], columns: str, _changed: int) -> dict[str, Any]:
     rows = [row for table in tables for row in read_light_rows(table)]
     of_tables = [column_names(table) for table in tables if table.suffix not in TEXT_SUFFIXES]
+    if not rows:
+        raise InvalidFileError(f"{path} has no rows.", next_step="fetch or copy it again")
     names = list(dict.fromkeys(name for some in (*of_tables, *rows) for name in some))
     root = path if path.is_dir() else path.parent
     described: dict[str, Any] = {

@@ -137,6 +137,10 @@ def test_what_is_wrong_is_said_with_the_columns_or_the_first_row(tmp_path):
         with_columns(name, "asked=question")
     with pytest.raises(MissingDataError, match=r"file outside the set's folder.*the first is row 1"):
         problems(with_columns(name, "question=asked,answer=gold"))
+    with pytest.raises(InvalidFileError, match=r"empty\.jsonl has no rows"):
+        find_set(written(tmp_path / "empty.jsonl", []))
+    with pytest.raises(MissingDataError, match=r"data/mine\.jsonl is not on this machine"):  # no dataset of the hub
+        find_set("data/mine.jsonl")
     with pytest.raises(InvalidFileError, match="or the path of your own"):
         load_recipe("grpo", data="virl")
 
