@@ -84,7 +84,7 @@ def export(
 @with_options("profile", "out", "data_dir", "as_json")
 def push(
     options: Options,
-    model: Annotated[str, Argument(help="TABLE:ROW, TABLE:ROW:SEED, or the key of a finished training")],
+    model: Annotated[str, Argument(help="TABLE:ROW, TABLE:ROW:SEED, or the folder of a checkpoint")],
     repository: Annotated[str, Argument(help="a model repository on the hub: OWNER/NAME")],
     public: Annotated[bool, Option("--public/--private", help="whether everybody may read a new one")] = False,
 ) -> None:

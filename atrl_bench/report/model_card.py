@@ -106,7 +106,7 @@ class PushedModel(Record):
 
 
 def push(name: str, hub_id: str, run_dir: RunDir, *, private: bool = True) -> PushedModel:
-    """Send a training's checkpoint to a model repository; `name` is TABLE:ROW, TABLE:ROW:SEED or a training's key."""
+    """Send a training's checkpoint to a model repository: that of TABLE:ROW, TABLE:ROW:SEED, a key or a folder."""
     with run_dir.open_store(read_only=True) as store:
         run = _training(name, run_dir, store)
         folder = find_model(run_dir.folder_of(run)).folder  # refuses files that have changed
@@ -116,11 +116,12 @@ def push(name: str, hub_id: str, run_dir: RunDir, *, private: bool = True) -> Pu
 
 
 def _training(name: str, run_dir: RunDir, store: Store) -> Run:
-    run = row_model(name, run_dir, store).run if names_a_row(name) else store.run(name)
+    key = Path(name).name if Path(name).resolve().parent == run_dir.checkpoints.resolve() else name
+    run = row_model(name, run_dir, store).run if names_a_row(name) else store.run(key)
     if run is None or run.state != "done":
         raise MissingDataError(
             f"{name} is no finished training in {run_dir.root}.",
             why="Only a trained checkpoint is sent: a base model has a repository of its own.",
-            next_step=f"atrl-bench status {run_dir.options}, or name a row: atrl-bench push main_7b:grpo_atrl {name}",
+            next_step=f"atrl-bench status {run_dir.options}, or name a row: main_7b:grpo_atrl",
         )
     return run

@@ -91,7 +91,8 @@ def test_a_folder_without_a_training_has_no_card(tmp_path):
 def test_push_sends_the_checkpoint_and_its_card(run_dir, local_hub, tmp_path):
     run_dir, key = run_dir
     machine = Machine(tmp_path, local_hub)
-    done = machine.type("push", key, "me/reader", "--out", str(run_dir.root), "--profile", "smoke")
+    folder = str(run_dir.checkpoints / key)  # as `train` prints it
+    done = machine.type("push", folder, "me/reader", "--out", str(run_dir.root), "--profile", "smoke")
     assert done.returncode == 0, done.stderr
     repository = local_hub.repositories["model", "me/reader"]
     files = repository.commits[repository.branches["main"]]
