@@ -11,7 +11,9 @@ from typer import Argument, BadParameter, Option
 from atrl_bench.cli.options import (
     ANSWERING,
     COLUMNS_HELP,
+    FOLDER,
     PAPERS_JUDGE,
+    STARTING,
     JudgeModel,
     JudgePrices,
     JudgePrompt,
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from atrl_bench.models.budget import Budget
 
 TASKS = "tasks of `atrl-bench list tasks`, separated by commas"
-EVALUATE = (*ANSWERING, "profile", "seed", "out", "data_dir", "gpus", "processes", "on", "serve")
 
 
 @with_options("profile", "out", "as_json")
@@ -79,7 +80,7 @@ def judge(
     show(record, options.as_json)
 
 
-@with_options(*EVALUATE, "allow_code", "dry_run", "yes", "as_json")
+@with_options(*FOLDER, *ANSWERING, *STARTING, "seed", "gpus", "processes", "on", "serve", "allow_code")
 def evaluate(
     options: Options,
     model: Annotated[str, Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
@@ -217,7 +218,7 @@ def grade(
     show(answer_file.grade_file(file, metric=metric), options.as_json)
 
 
-@with_options("profile", "out", "data_dir", "as_json", *ANSWERING)
+@with_options(*FOLDER, *ANSWERING)
 def compare(
     options: Options,
     a: Annotated[
@@ -247,7 +248,7 @@ def compare(
     )
 
 
-@with_options("profile", "out", "data_dir", "as_json")
+@with_options(*FOLDER)
 def overlap(
     options: Options,
     train: Annotated[str, Argument(help="a training set, or a task")],

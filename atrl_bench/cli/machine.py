@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Exit, Option, echo
 
-from atrl_bench.cli.options import Options, complete_tables, with_options
+from atrl_bench.cli.options import FOLDER, Options, complete_tables, with_options
 from atrl_bench.cli.printing import show
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def status(options: Options) -> None:
     show(read_status(options.run_dir(quiet=True)), options.as_json)
 
 
-@with_options("profile", "out", "data_dir", "as_json")
+@with_options(*FOLDER)
 def doctor(
     options: Options,
     gpu: Annotated[bool, Option("--gpu", help="measure one GPU instead, in minutes")] = False,
@@ -91,7 +91,7 @@ def overhead(
     show(record, options.as_json)
 
 
-@with_options("profile", "out", "data_dir", "dry_run", "as_json")
+@with_options(*FOLDER, "dry_run")
 def fetch(
     options: Options,
     name: Annotated[str, Argument(help="a table, task, training set or model of the hub, or all")],

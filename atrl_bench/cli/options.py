@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 CLUSTERS = ("ray", "ray://HOST:PORT", "slurm", "slurm:NODES")
 ON = re.compile(r"ray|ray://[^\s/]+:\d{1,5}|slurm|slurm:[1-9]\d{0,3}")
-# How a model is asked, and how its answers are drawn.
+# Which run folder a verb is about; what does its work; how that begins; how a model is asked and its answers are drawn.
+FOLDER = ("profile", "out", "data_dir", "as_json")
+WHERE = ("gpus", "processes", "on", "nodes")
+STARTING = ("dry_run", "yes")
 ANSWERING = ("temperature", "top_p", "top_k", "max_tokens", "repeats", "template", "system", "grader")
 COLUMNS_HELP = "what columns of your own are called: question=prompt,answer=gold,image=picture,options=choices"
 PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, BadParameter, Option
 
-from atrl_bench.cli.options import PAPERS_JUDGE, JudgeModel, Options, names_of, with_options
+from atrl_bench.cli.options import FOLDER, PAPERS_JUDGE, JudgeModel, Options, names_of, with_options
 from atrl_bench.cli.printing import show
 
 
-@with_options("profile", "out", "data_dir", "as_json")
+@with_options(*FOLDER)
 def figure(
     options: Options,
     name: Annotated[str, Argument(help="a figure of `atrl-bench list figures`, or all")],
@@ -66,7 +66,7 @@ def audit(
     show({"sections": sections}, options.as_json, text=f"{text}\n\nPage: {pages[0]}")
 
 
-@with_options("profile", "out", "data_dir", "as_json")
+@with_options(*FOLDER)
 def export(
     options: Options,
     form: Annotated[
@@ -81,7 +81,7 @@ def export(
     show(exports.export(options.measured_dir(), form, out=to), options.as_json)
 
 
-@with_options("profile", "out", "data_dir", "as_json")
+@with_options(*FOLDER)
 def push(
     options: Options,
     model: Annotated[str, Argument(help="TABLE:ROW, TABLE:ROW:SEED, or the folder of a checkpoint")],
@@ -97,7 +97,7 @@ def push(
     show(publish(model, repository, options.measured_dir(), private=not public), options.as_json)
 
 
-@with_options("profile", "out", "data_dir", "as_json")
+@with_options(*FOLDER)
 def verify(
     options: Options,
     repair: Annotated[

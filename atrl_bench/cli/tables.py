@@ -11,6 +11,9 @@ from typer import Argument, BadParameter, Exit, Option
 
 from atrl_bench.cli.options import (
     ANSWERING,
+    FOLDER,
+    STARTING,
+    WHERE,
     Options,
     allow_code,
     complete_ablations,
@@ -31,33 +34,8 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.run_dir import RunDir
     from atrl_bench.report.table_run import TableRun
 
-TABLE = (
-    "profile",
-    "paper",
-    "rollouts",
-    "rows",
-    "columns",
-    "seeds",
-    "compared_at",
-    "out",
-    "data_dir",
-    "as_json",
-    *ANSWERING,
-)
-RUN = (
-    *TABLE,
-    "jobs",
-    "gpus",
-    "processes",
-    "on",
-    "nodes",
-    "serve",
-    "checkpoints",
-    "report_to",
-    "allow_code",
-    "dry_run",
-    "yes",
-)
+TABLE = (*FOLDER, *ANSWERING, "paper", "rollouts", "rows", "columns", "seeds", "compared_at")
+RUN = (*TABLE, *WHERE, *STARTING, "jobs", "serve", "checkpoints", "report_to", "allow_code")
 ALL, SELECTION = "all tables at once", ("rows", "columns", "compared_at")
 TableArgument = Annotated[
     str, Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=complete_tables)

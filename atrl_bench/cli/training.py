@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
-from atrl_bench.cli.options import COLUMNS_HELP, Options, complete_recipes, names_of, with_options
+from atrl_bench.cli.options import (
+    COLUMNS_HELP,
+    FOLDER,
+    STARTING,
+    WHERE,
+    Options,
+    complete_recipes,
+    names_of,
+    with_options,
+)
 from atrl_bench.cli.printing import show, yaml_text
 from atrl_bench.cli.start import require_consent, starts_here
 
@@ -19,14 +28,9 @@ DATA_HELP = (
     "training set, or your own: a .parquet, .jsonl or .json file, a folder, or OWNER/NAME of the hub; else the recipe's"
 )
 SET_HELP = "field=value of the recipe, or a size: learning_rate, batch, max_tokens, kl; repeatable"
-TRAINING = (
-    *("profile", "rollouts", "seed", "out", "data_dir", "gpus", "processes"),
-    *("on", "nodes"),
-    *("checkpoints", "report_to", "dry_run", "yes", "as_json"),
-)
 
 
-@with_options(*TRAINING)
+@with_options(*FOLDER, *WHERE, *STARTING, "rollouts", "seed", "checkpoints", "report_to")
 def train(
     options: Options,
     recipe: Annotated[
@@ -84,7 +88,7 @@ def train(
         show(result, options.as_json)
 
 
-@with_options("profile", "out", "data_dir", "as_json")
+@with_options(*FOLDER)
 def key_steps(
     options: Options,
     data: Annotated[str, Argument(help="a training set, such as virl39k")],
@@ -106,7 +110,7 @@ def key_steps(
     show(result, options.as_json)
 
 
-@with_options("profile", "seed", "out", "data_dir", "dry_run", "yes", "as_json")
+@with_options(*FOLDER, *STARTING, "seed")
 def signal(
     options: Options,
     model: Annotated[str | None, Argument(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
@@ -168,7 +172,7 @@ def signal(
         show([f"Card: {files[0]}", f"      {files[1]}"], as_json=False)
 
 
-@with_options("profile", "seed", "out", "data_dir", "as_json")
+@with_options(*FOLDER, "seed")
 def mismatch(
     options: Options,
     model: Annotated[str | None, Argument(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
