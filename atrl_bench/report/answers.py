@@ -154,6 +154,7 @@ def write_samples(table: Table, answers: AnswerSource, out: Path) -> dict[tuple[
     for old in (out / folder).glob("*.html"):
         if old.name not in written:
             old.unlink()
+    answers.store.forget_pages(folder, {f"{folder}{row}.{column}" for row, column in pages})
     return pages
 
 

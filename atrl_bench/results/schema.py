@@ -168,6 +168,7 @@ WRITES = {
         digest = ifnull(?, digest), seconds = ifnull(?, seconds), summary = ifnull(?, summary), updated = ?
         WHERE key = ?""",
     "keep_page": "INSERT OR REPLACE INTO pages VALUES (?, ?, ?)",
+    "forget_page": "DELETE FROM pages WHERE name = ?",
     "heartbeat": """INSERT INTO progress VALUES (?1, ?2, ?3, ?4, ?5, ?3, ?5, ?6) ON CONFLICT DO UPDATE SET
         started = CASE WHEN ?3 < done OR ?5 NOT BETWEEN updated AND updated + 600 THEN ?5 ELSE started END,
         start_done = CASE WHEN ?3 < done OR ?5 NOT BETWEEN updated AND updated + 600 THEN ?3 ELSE start_done END,

@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -419,6 +419,12 @@ class Store:
     def keep_page(self, name: str, key: str, files: str) -> None:
         """Remember what a page was made from, and what is known of its files."""
         self._write("keep_page", [(name, key, files)])
+
+    def forget_pages(self, folder: str, kept: Collection[str]) -> None:
+        """Forget the pages of this folder whose files were removed."""
+        names = [name for name, _ in self.pages() if name.startswith(folder) and name not in kept]
+        if names:  # a flush costs
+            self._write("forget_page", [(name,) for name in names])
 
     # Progress
 

@@ -15,6 +15,7 @@ from atrl_bench.report import answers as samples_module
 from atrl_bench.report.answers import FILTERS, file_name, kinds_of
 from atrl_bench.report.media import pictures_of, shown_pictures
 from atrl_bench.report.token_shades import READING, shaded, top_tokens
+from atrl_bench.report.verify import verify
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
 from atrl_bench.results.store import Store
 
@@ -134,12 +135,13 @@ def test_a_report_can_show_the_first_problems_alone_and_says_so(make_report, tmp
     assert "6 of 24 answers</a>" in (run_dir.reports / "main_7b.html").read_text()
 
 
-def test_pages_of_an_earlier_report_do_not_stay(make_report, tmp_path):
-    run_dir = make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",))
-    old = run_dir.reports / "samples" / "main_7b" / "gone.geoqa_test.html"
-    old.write_text("old")
+def test_pages_of_an_earlier_report_do_not_stay_and_are_not_missed(make_report, tmp_path):
+    run_dir = make_report(tmp_path, rows=("zero_shot", "grpo"), columns=("geoqa_test",))
+    old = run_dir.reports / "samples" / "main_7b" / "grpo.geoqa_test.html"
+    assert old.exists()
     make_report(tmp_path, rows=("zero_shot",), columns=("geoqa_test",))
     assert not old.exists()
+    assert [damage.part for damage in verify(run_dir).damages if damage.what == "is gone"] == []
 
 
 def pages_of(run_dir) -> dict[str, tuple[int, str]]:
