@@ -176,11 +176,13 @@ def first_equal(product_T: Tensor, rows_TS: Tensor, scale_S: Tensor) -> Tensor |
 
     Only rows are compared whose products, of those rows with anything, are equal but for rounding.
     """
-    order_T = np.argsort(product_T.numpy(), kind="stable")
-    sorted_T = product_T.numpy()[order_T]
-    near_T = (np.diff(sorted_T) <= _ROUNDING * sorted_T[1:]) & (sorted_T[1:] > 0)  # zeros are exact
+    products_T = product_T.numpy()
+    sorted_T = np.sort(products_T)
+    above_T = sorted_T[1:]
+    near_T = (above_T - sorted_T[:-1] <= _ROUNDING * above_T) & (above_T > 0)  # zeros are exact
     if not near_T.any():
         return None
+    order_T = np.argsort(products_T, kind="stable")
     is_near_T = np.append(near_T, False) | np.insert(near_T, 0, False)
     near_N = torch.from_numpy(np.sort(order_T[is_near_T]))
     scaled_NS = (rows_TS[near_N] * scale_S).numpy()

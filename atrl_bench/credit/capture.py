@@ -44,7 +44,8 @@ class Recording:
     ) -> None:
         self.num_rows, self.plan = num_rows, plan
         self._clock = clock
-        self._asked: list[_Asked] = []
+        self._asked: list[Asked] = []
+        self._passes: list[list[Asked]] = []
         self._responses: list[list[Tensor]] = []
         self._spans: list[tuple[Any, Any]] = []
         self._layers = layers
@@ -80,11 +81,11 @@ class Recording:
         rows_BRS = torch.cat(self._finished)
         return rows_BRS[:, 1:] if reading == "own" else rows_BRS[:, :-1]
 
-    def take(self) -> Tensor:
-        """Returns rows_BRS of the one pass since the last call, where the model computed them, and forgets them."""
-        [rows_BRS] = self._finished
-        self._finished.clear()
-        return rows_BRS
+    def take(self) -> list[Asked]:
+        """Returns what each layer was asked in the one pass since the last call, and forgets it."""
+        [asked] = self._passes
+        self._passes.clear()
+        return asked
 
     def responses(self) -> list[list[Tensor]]:
         """Returns of each response of the plan, where the model computed them, the tensors of a `RowSketch`.
@@ -102,16 +103,19 @@ class Recording:
         if not num_recorded:
             raise ValueError("No forward pass of the model was recorded inside `with capture.record(...)`.")
 
-    def _ask(self, module: nn.Module, asked: _Asked) -> None:
+    def _ask(self, module: nn.Module, asked: Asked) -> None:
         """Keep what a layer was asked until the last one: which columns are sinks only the mean of all layers says."""
         self._asked.append(asked)
         self._seen.add(self._layers[module])
-        if len(self._seen) == len(self._layers):
-            assert self.plan is not None
+        if len(self._seen) < len(self._layers):
+            return
+        if self.plan is None:
+            self._passes.append(self._asked)
+        else:
             for b in range(len(asked.query_BHRD)):
                 self._responses.append(self._looked(self.plan, b))
-            self._asked.clear()
-            self._seen.clear()
+        self._asked = []
+        self._seen.clear()
 
     def _looked(self, plan: SketchPlan, b: int) -> list[Tensor]:
         """Returns what `responses` has of row b of the pass."""
@@ -196,13 +200,13 @@ class RowCapture:
         # One row more in front: that of the query which predicted the first response token.
         return self._record(num_response_tokens + 1, clock, plan)
 
-    def record_next(self, clock: Callable[[], float] = time.perf_counter) -> AbstractContextManager[Recording]:
-        """Records the row of the last position of each pass, from whose output the next token is drawn.
+    def record_next(self) -> AbstractContextManager[Recording]:
+        """Records what the last position of each pass asks, from whose output the next token is drawn.
 
-        Passes may go on from a cache that has the keys of all positions before: this is for decoding. Each pass has
-        its row taken, by `Recording.take`, before the next.
+        Passes may go on from a cache that has the keys of all positions before: this is for decoding. Whoever takes
+        it, by `Recording.take`, before the next pass, makes rows of it: those of many tokens at once are faster.
         """
-        return self._record(1, clock)
+        return self._record(1, time.perf_counter)
 
     @contextmanager
     def _record(self, num_rows: int, clock: Callable[[], float], plan: SketchPlan | None = None) -> Iterator[Recording]:
@@ -360,6 +364,12 @@ def _record(
             raise ValueError(
                 f"Cannot record attention that is packed or not a plain softmax: it came with {unsupported}."
             )
+    scaling = options.get("scaling")
+    scaling = query_BHSD.shape[-1] ** -0.5 if scaling is None else scaling
+    window, softcap = options.get("sliding_window"), options.get("softcap")
+    if num_rows == 1:
+        recording._ask(module, Asked(query_BHSD[:, :, -1:], key_BGSD, attention_mask, scaling, window, softcap))
+        return
     sequence_S = None
     if is_flash and attention_mask is None:
         sequence_S = packed_sequences(
@@ -367,16 +377,13 @@ def _record(
         )
     is_causal = options.get("is_causal")
     is_causal = module.is_causal if is_causal is None else is_causal
-    scaling = options.get("scaling")
-    scaling = query_BHSD.shape[-1] ** -0.5 if scaling is None else scaling
     # Autocast would turn the float32 products back into bfloat16.
     with torch.no_grad(), torch.autocast(query_BHSD.device.type, enabled=False):
         if recording.plan is not None:
             if sequence_S is not None or not is_causal:
                 raise ValueError("Sketches are of causal attention over one sequence a row. Set rows='exact'.")
-            window, softcap = options.get("sliding_window"), options.get("softcap")
             query_BHRD = query_BHSD[:, :, -num_rows:]
-            recording._ask(module, _Asked(query_BHRD, key_BGSD, attention_mask, scaling, window, softcap))
+            recording._ask(module, Asked(query_BHRD, key_BGSD, attention_mask, scaling, window, softcap))
             return
         mask_BHRS = rows_of_mask(
             attention_mask,
@@ -384,7 +391,7 @@ def _record(
             num_positions,
             query_BHSD.device,
             is_causal=is_causal,
-            sliding_window=options.get("sliding_window"),
+            sliding_window=window,
         )
         if sequence_S is not None:
             same_RS = sequence_S[-num_rows:, None] == sequence_S
@@ -394,13 +401,13 @@ def _record(
             key_BGSD,
             mask_BHRS,
             scaling=scaling,
-            softcap=options.get("softcap"),
+            softcap=softcap,
         )
     recording._add(module, rows_BRS)
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class Asked:
     """What a layer was asked: the queries of the recorded rows, the keys of all positions and who may look where."""
 
     query_BHRD: Tensor
@@ -497,7 +504,7 @@ def attention_rows(
     num_key_heads, num_positions = key_BGSD.shape[1:3]
     heads_per_key = num_heads // num_key_heads
     most = _MAX_SCORES[query_BHRD.device.type == "cpu"]
-    if num_sequences * num_heads * num_rows * num_positions <= most:  # while decoding
+    if num_sequences * num_heads * num_rows * num_positions <= most:
         return _sum_over_heads(query_BHRD, key_BGSD, mask_BHRS, scaling, softcap).div_(num_heads)
     sum_BRS = torch.zeros(num_sequences, num_rows, num_positions, device=query_BHRD.device)
     for b in _parts(num_sequences, most, num_heads * num_rows * num_positions):

@@ -133,11 +133,12 @@ class ScaledRows:
             squared_BS = torch.mul(block_BS, block_BS, out=out)
             norms.append(squared_BS @ square_S[:width])
             products.append(block_BS @ probes_SN[:width])
-        sampled_TN, sketch_TD = torch.cat(products).tensor_split([len(sampled_NS)], dim=1)
+        norm_T, product_TN = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in (norms, products))
+        sampled_TN, sketch_TD = product_TN[:, : len(sampled_NS)], product_TN[:, len(sampled_NS) :]
         return cls(
             raw_TS,
             scale_S,
-            norm_T=torch.cat(norms).sqrt().clamp_min(_TINY),
+            norm_T=norm_T.sqrt_().clamp_min_(_TINY),
             sketch_TD=torch.nn.functional.normalize(sketch_TD, dim=1) if sketch_TD.shape[1] else sketch_TD,
             sampled_TN=sampled_TN,
             num_dropped=num_columns - int(np.count_nonzero(scale_S.numpy())),

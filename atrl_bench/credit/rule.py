@@ -133,13 +133,14 @@ def credit_of_weights(
 
     weight_T: NDArray[np.float64] = np.asarray(weights, dtype=np.float64)
     # Before they are scaled: divided by their mean, negative weights would be positive ones.
-    if weight_T.size and not (weight_T.min() >= 0 and 0 < weight_T.sum() < math.inf):
+    total = float(weight_T.sum())
+    if weight_T.size and not (weight_T.min() >= 0 and 0 < total < math.inf):
         raise ValueError(
             "Weights of credit should be finite, never negative and not all zero; "
             f"these reach from {weight_T.min()} to {weight_T.max()}."
         )
     if config.scale == "mean_one" and len(weight_T):
-        weight_T = weight_T / weight_T.mean()
+        weight_T = weight_T / (total / len(weight_T))
     if importance_T is None:
         importance_T = connectivity_T / max(connectivity_T.max(initial=0.0), np.finfo(np.float64).tiny)
     if cluster_T is None:
@@ -182,7 +183,7 @@ def placement(credit_T: NDArray[np.float64], connectivity_T: NDArray[np.float64]
     centred_T = credit_T - credit_T.sum() / num_tokens
     place_T = np.arange(num_tokens, dtype=np.float64) - (num_tokens - 1) / 2
     return {
-        "entropy": float(-(positive * np.log(positive)).sum() / math.log(num_tokens)) if num_tokens > 1 else 1.0,
+        "entropy": float(-positive @ np.log(positive)) / math.log(num_tokens) if num_tokens > 1 else 1.0,
         "top15_share": float(top.sum()),
         "position_correlation": _correlation(centred_T, place_T),
         "connectivity_correlation": _correlation(centred_T, connectivity_T - mean_connectivity),
@@ -192,6 +193,6 @@ def placement(credit_T: NDArray[np.float64], connectivity_T: NDArray[np.float64]
 
 def _correlation(a_T: NDArray[np.float64], b_T: NDArray[np.float64]) -> float:
     """Returns the correlation of values that each have mean zero."""
-    scale = math.sqrt(float((a_T * a_T).sum()) * float((b_T * b_T).sum()))
+    scale = math.sqrt(float(a_T @ a_T) * float(b_T @ b_T))
     # Below this the differences are rounding, not a trend.
-    return float((a_T * b_T).sum()) / scale if scale > 1e-12 * max(1, len(a_T)) else 0.0
+    return float(a_T @ b_T) / scale if scale > 1e-12 * max(1, len(a_T)) else 0.0

@@ -10,14 +10,15 @@ positions, T response tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from atrl_bench.credit.capture import Recording
+from atrl_bench.credit.capture import Asked, Recording, attention_rows, rows_of_mask
 from atrl_bench.models.decoding import Draw, SampledTokens, Sampling, sample
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.training.arguments import SAMPLER_GB
@@ -29,16 +30,21 @@ class Responses(NamedTuple):
 
     token_ids: list[list[int]]
     logprobs: list[list[float]] | None = None  # of these tokens, where they are asked for
-    rows: list[Tensor] | None = None  # attention rows of each, over its prompt and itself, where they are asked for
+    rows: RowsOfDraws | None = None  # their attention rows, where they are asked for
 
 
 def sequences_at_once(config: Any, num_positions: int, dtype: torch.dtype) -> int:
     """How many sequences of so many positions have their keys and values in SAMPLER_GB; one at least."""
-    text = config.get_text_config()
-    num_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    of_a_position = 2 * text.num_hidden_layers * num_heads * head_size * dtype.itemsize
+    of_a_position = 2 * config.get_text_config().num_hidden_layers * head_numbers(config)[1] * dtype.itemsize
     return max(1, int(SAMPLER_GB * 1e9 // (of_a_position * num_positions)))
+
+
+def head_numbers(config: Any) -> tuple[int, int]:
+    """How many numbers the queries of one position have in one layer, and its keys."""
+    text = config.get_text_config()
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    num_key_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    return text.num_attention_heads * head_size, num_key_heads * head_size
 
 
 def sample_groups(
@@ -51,14 +57,13 @@ def sample_groups(
     pad_id: int,
     eos_ids: Sequence[int],
     with_logprobs: bool = False,
-    recording: Recording | None = None,
+    rows: RowsOfDraws | None = None,
 ) -> Responses:
-    """G responses to each prompt; with a `recording` of the next token's row their attention rows are kept too."""
+    """G responses to each prompt; `rows`, where given, are told what their attention rows are made of."""
     sampling = Sampling(sizes.max_response_tokens, sizes.temperature, sizes.top_p, run_seed)
     longest = max(map(len, prompts.token_ids_P)) + sampling.max_new_tokens
     step = max(1, sequences_at_once(model.config, longest, getattr(torch, sizes.dtype)) // group_size)
     answers: list[SampledTokens] = []
-    rows: list[Tensor] = []
     for start in range(0, len(prompts.keys_P), step):
         part = slice(start, start + step)
         fields = {name: rows_P[part] for name, rows_P in prompts.token_fields_P.items()}
@@ -66,37 +71,108 @@ def sample_groups(
         inputs |= joined_visuals(prompts.visuals_P[part], model.device)
         keys = enumerate(prompts.keys_P[part])
         draws = [Draw(prompt, key, repeat) for prompt, key in keys for repeat in range(group_size)]
-        kept = None if recording is None else RowsOfDraws(recording, len(draws), sampling.max_new_tokens)
-        drawn = sample(model, inputs, draws, eos_ids, sampling, with_logprobs=with_logprobs, before_draw=kept)
-        if kept is not None:
-            rows += kept.of(drawn, inputs["attention_mask"].sum(1).repeat_interleave(group_size).tolist())
-        answers += drawn
+        answers += sample(model, inputs, draws, eos_ids, sampling, with_logprobs=with_logprobs, before_draw=rows)
     token_ids = [_with_end(one) for one in answers]
     logprobs = [list(one.logprobs) for one in answers] if with_logprobs else None
-    return Responses(token_ids, logprobs, rows if recording is not None else None)
+    return Responses(token_ids, logprobs, rows)
 
 
 class RowsOfDraws:
-    """Collects the attention rows of M responses while they are drawn: of each token that which it is drawn from."""
+    """The attention rows of responses: of each token that of the query it is drawn from.
 
-    def __init__(self, recording: Recording, num_responses: int, num_tokens: int) -> None:
-        self._recording, self._shape = recording, (num_responses, num_tokens)
-        self._rows: Tensor | None = None  # (M, T, S + T)
+    While they are drawn only the queries are put aside, and the keys of a response once it has ended. Its rows are made
+    of both when somebody wants them: all of a response at once, and of no other.
+    """
+
+    def __init__(
+        self, recording: Recording, num_tokens: int, timed: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self._recording, self._num_tokens, self._timed = recording, num_tokens, timed
+        self._ended: list[EndedDraws] = []
+        self._num_before, self._num_steps = 0, 0  # responses of other parts; tokens drawn in this one
+        self._open = np.zeros(0, dtype=np.int64)
+        self._asked: list[Asked] = []
+        self._row_TM = np.zeros((0, 0), dtype=np.int64)
+        self._query_TRLHD = torch.zeros(0)
 
     def __call__(self, step: int, open_M: np.ndarray, row_M: np.ndarray) -> None:
-        row_R1S = self._recording.take()
-        if self._rows is None:
-            self._rows = row_R1S.new_zeros(*self._shape, row_R1S.shape[2] + self._shape[1])
-        open_, row = torch.from_numpy(open_M), torch.from_numpy(row_M)
-        self._rows[open_, step, : row_R1S.shape[2]] = row_R1S[row.to(row_R1S.device), 0]
+        with self._timed():
+            if step == 0:
+                self.end_part()
+            elif len(open_M) < len(self._open):
+                self._end(np.setdiff1d(self._open, open_M, assume_unique=True))
+            self._asked = self._recording.take()
+            query_RLHD = torch.stack([asked.query_BHRD[:, :, -1] for asked in self._asked], dim=1)
+            if step == 0:
+                self._row_TM = np.zeros((self._num_tokens, len(open_M)), dtype=np.int64)
+                self._query_TRLHD = query_RLHD.new_empty(*self._row_TM.shape, *query_RLHD.shape[1:])
+            self._open, self._num_steps = open_M, step + 1
+            self._row_TM[step, open_M] = row_M
+            self._query_TRLHD[step, : len(query_RLHD)] = query_RLHD
 
-    def of(self, drawn: Sequence[SampledTokens], num_prompt_tokens: Sequence[int]) -> list[Tensor]:
-        """rows_TS of each response, without what is left of its prompt and behind its end; on the CPU."""
-        assert self._rows is not None
-        num_positions = self._rows.shape[2] - self._shape[1]
-        lengths = [len(_with_end(one)) for one in drawn]
-        parts = zip(self._rows, lengths, num_prompt_tokens, strict=True)
-        return [rows[:length, num_positions - prompt : num_positions + length].cpu() for rows, length, prompt in parts]
+    def end_part(self) -> None:
+        """Put aside what belongs to the responses that are still drawn; the numbers of others begin behind theirs."""
+        if self._asked:
+            self._end(self._open)
+            self._num_before += self._row_TM.shape[1]
+            self._asked, self._query_TRLHD = [], torch.zeros(0)
+
+    def _end(self, ended_B: np.ndarray) -> None:
+        if not len(ended_B):
+            return
+        first = self._asked[0]
+        row_BT = torch.from_numpy(self._row_TM[: self._num_steps, ended_B].T.copy())
+        place_BT = (row_BT + self._row_TM.shape[1] * torch.arange(self._num_steps)).to(first.key_BGSD.device)
+        last_B = row_BT[:, -1].to(first.key_BGSD.device)
+        key_LBGSD = first.key_BGSD.new_empty(len(self._asked), len(ended_B), *first.key_BGSD.shape[1:])
+        for key_BGSD, asked in zip(key_LBGSD, self._asked, strict=True):
+            torch.index_select(asked.key_BGSD, 0, last_B, out=key_BGSD)
+        query_LBHTD = self._query_TRLHD.flatten(0, 1)[place_BT].permute(2, 0, 3, 1, 4)
+        self._ended.append(
+            EndedDraws((self._num_before + ended_B).tolist(), query_LBHTD, key_LBGSD, first.scaling, first.softcap)
+        )
+
+    def of(self, num_prompt_tokens: Mapping[int, int]) -> dict[int, Tensor]:
+        """rows_TS of the responses with these numbers, over so many tokens of their prompt and themselves."""
+        with self._timed():
+            self.end_part()
+            return {number: rows for ended in self._ended for number, rows in ended.rows(num_prompt_tokens)}
+
+
+class EndedDraws(NamedTuple):
+    """Responses that ended at the same step: their numbers, and what each layer was asked by all their tokens."""
+
+    numbers: list[int]
+    query_LBHTD: Tensor
+    key_LBGSD: Tensor
+    scaling: float
+    softcap: float | None
+
+    def rows(self, num_prompt_tokens: Mapping[int, int]) -> Iterator[tuple[int, Tensor]]:
+        """Of these numbers among its own."""
+        wanted = {b: number for b, number in enumerate(self.numbers) if number in num_prompt_tokens}
+        if not wanted:
+            return
+        query_LBHTD, key_LBGSD, device = self.query_LBHTD, self.key_LBGSD, self.key_LBGSD.device
+        if len(wanted) < len(self.numbers):
+            chosen = torch.tensor(list(wanted), device=device)
+            query_LBHTD, key_LBGSD = (each.index_select(1, chosen) for each in (query_LBHTD, key_LBGSD))
+        num_layers, num_sequences, _, num_tokens, _ = query_LBHTD.shape
+        num_positions = key_LBGSD.shape[3]  # up to the query of the last token, not the token itself
+        start_B = [num_positions - num_tokens + 1 - num_prompt_tokens[number] for number in wanted.values()]
+        valid_BS = torch.arange(num_positions, device=device) >= torch.tensor(start_B, device=device)[:, None]
+        mask_BHTS = rows_of_mask(valid_BS, num_tokens, num_positions, device)
+        assert mask_BHTS is not None
+        rows_LBTS = attention_rows(
+            query_LBHTD.flatten(0, 1),
+            key_LBGSD.flatten(0, 1),
+            mask_BHTS.repeat(num_layers, 1, 1, 1),
+            scaling=self.scaling,
+            softcap=self.softcap,
+        ).unflatten(0, (num_layers, num_sequences))
+        rows_BTS = torch.nn.functional.pad(rows_LBTS.mean(dim=0), (0, 1)).cpu()
+        for number, start, rows_TS in zip(wanted.values(), start_B, rows_BTS, strict=True):
+            yield number, rows_TS[:, start:]
 
 
 def completions_of(processor: Any, token_ids: Sequence[list[int]]) -> list[list[dict[str, str]]]:

@@ -38,7 +38,7 @@ from atrl_bench.models.local import end_tokens
 from atrl_bench.training.advantages import are_mixed, group_relative
 from atrl_bench.training.advantages.gae import estimator_of
 from atrl_bench.training.dynamic_sampling import refill
-from atrl_bench.training.group_sampling import Responses, completions_of, sample_groups
+from atrl_bench.training.group_sampling import Responses, RowsOfDraws, completions_of, sample_groups
 from atrl_bench.training.looking import note_looking
 from atrl_bench.training.losses import (
     LossTerms,
@@ -260,9 +260,13 @@ class Loop(Trainer):
             with self.clock.phase("weights_to_vllm"):
                 self.vllm.load(self.step)
             return Responses(*self.vllm.checked(prompts, group_size, self.note))
-        recorded = self.credit.capture.record_next(self.credit.clock) if self.credit and with_rows else nullcontext()
+        recorded = self.credit.capture.record_next() if self.credit and with_rows else nullcontext()
         with torch.no_grad(), self.passes.computing(self.device), recorded as recording:
-            responses = sample_groups(
+            rows = None
+            if recording is not None:
+                timed = partial(self.clock.phase, "attention_rows")
+                rows = RowsOfDraws(recording, self.sizes.max_response_tokens, timed)
+            return sample_groups(
                 self.model,
                 prompts,
                 self.sizes,
@@ -271,11 +275,8 @@ class Loop(Trainer):
                 pad_id=self.pad_id,
                 eos_ids=self.eos_ids,
                 with_logprobs=self.keeps_logprobs,
-                recording=recording,
+                rows=rows,
             )
-        if recording is not None:
-            self.clock.add("attention_rows", recording.seconds)
-        return responses
 
     def respond(self, messages_P: Sequence[Any], keys_P: Sequence[str], size: int) -> tuple[list[Any], list[Any]]:
         if not messages_P and not (self.vllm and self.vllm.is_shared):  # then others wait for this process's part

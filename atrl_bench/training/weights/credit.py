@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import fields
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Any
 
 import torch
@@ -19,11 +19,12 @@ from atrl_bench.grading.thought import split_thought
 from atrl_bench.profiles import TrainingSizes
 from atrl_bench.resources import usable_cores
 from atrl_bench.training.data import TrainingData
+from atrl_bench.training.group_sampling import RowsOfDraws, head_numbers
 from atrl_bench.training.recipe import CreditChoice
 from atrl_bench.training.rollout import Group, SampledResponse
 
 _MOST_WORKERS = 8
-MOST_ROWS_GB = 1.0  # of a process's rollout, kept until its rewards are known
+MOST_ROWS_GB = 1.0  # of a process's rollout, with what they are made of, kept until its rewards are known
 
 
 def credit_weights(choice: CreditChoice, model: nn.Module, processor: Any, run_seed: int) -> CreditWeights:
@@ -39,30 +40,36 @@ def comes_of_sampling(credit: CreditWeights, sizes: TrainingSizes, num_processes
     # A cache of sliding windows has forgotten the first columns.
     config: Any = credit.model.config
     layers = getattr(config.get_text_config(), "layer_types", None) or ()
-    num_tokens = sizes.prompts_per_rollout * sizes.group_size * sizes.max_response_tokens / num_processes
-    size = 4 * num_tokens * (sizes.max_prompt_tokens + sizes.max_response_tokens)
+    num_responses = sizes.prompts_per_rollout * sizes.group_size / num_processes
+    num_tokens, num_positions = sizes.max_response_tokens, sizes.max_prompt_tokens + sizes.max_response_tokens
+    of_queries, of_keys = (
+        len(credit.capture.layer_indices) * count * getattr(torch, sizes.dtype).itemsize
+        for count in head_numbers(config)
+    )
+    size = num_responses * (num_tokens * (of_queries + 4 * num_positions) + num_positions * of_keys)
     return reads_rows_alone and "sliding_attention" not in layers and size <= MOST_ROWS_GB * 1e9
 
 
-def credit_sampled(
-    credit: CreditWeights, groups: Sequence[Group], rows: Sequence[Tensor], needed_P: Sequence[bool]
-) -> None:
-    """Write down the credit of the responses in groups that need one, by the rows that sampling left of all."""
-    places, responses = [], []
-    rows_of = iter(rows)
+def credit_sampled(credit: CreditWeights, groups: Sequence[Group], rows: RowsOfDraws, needed_P: Sequence[bool]) -> None:
+    """Write down the credit of the responses in groups that need one, by their rows."""
+    wanted: dict[int, tuple[Group, list[int], Tensor]] = {}
+    numbers = count()
     for group, is_needed in zip(groups, needed_P, strict=True):
         kinds = group.token_fields.get("mm_token_type_ids")
         kinds_1S = None if kinds is None else torch.tensor([kinds])
-        of_prompt = credit.visual_columns(torch.tensor([group.prompt_ids]), kinds_1S)[0]
-        if not of_prompt.any():
+        visual_S = credit.visual_columns(torch.tensor([group.prompt_ids]), kinds_1S)[0]
+        if not visual_S.any():
             credit.note_without_visual(len(group.response_ids))
-        for ids in group.response_ids:
-            rows_TS = next(rows_of)
+        for ids, number in zip(group.response_ids, numbers, strict=False):
             if is_needed:
-                visual_S = torch.nn.functional.pad(of_prompt, (0, len(ids)))  # a response has no such token
-                places.append(group)
-                responses.append(SampledRows(rows_TS, visual_S, ids, group.example.get("token_truth")))
-    for group, credit_T in zip(places, credit.of_sampled(responses), strict=True):
+                # A response has no token of an image.
+                wanted[number] = group, ids, torch.nn.functional.pad(visual_S, (0, len(ids)))
+    rows_of = rows.of({number: len(group.prompt_ids) for number, (group, _, _) in wanted.items()})
+    responses = [
+        SampledRows(rows_of[number], visual_S, ids, group.example.get("token_truth"))
+        for number, (group, ids, visual_S) in wanted.items()
+    ]
+    for (group, _, _), credit_T in zip(wanted.values(), credit.of_sampled(responses), strict=True):
         group.credits.append(credit_T)
 
 
