@@ -419,7 +419,7 @@ def test_who_samples_is_an_option_of_the_command_that_is_printed_and_no_setting_
 @pytest.mark.parametrize(
     ("version", "sizes", "server", "has_videos", "error", "message"),
     [
-        (None, {}, None, False, MissingDataError, "not installed"),
+        (None, {}, None, False, MissingDataError, r"(?s)not installed.*or --rollouts local"),
         ("0.21.1", {}, None, False, MissingDataError, "vLLM 0.21.1 cannot sample"),
         ("0.33.0", {}, None, False, MissingDataError, "vLLM 0.33.0 cannot sample"),
         ("0.30.0", {"top_p": 0.9, "temperature": 0.7}, None, False, InvalidFileError, "top_p 0.9"),
