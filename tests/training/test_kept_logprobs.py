@@ -113,7 +113,9 @@ def test_sampling_leaves_the_rows_of_a_scoring_pass(family):
         torch.testing.assert_close(rows_TS, expected_TS, atol=1e-5, rtol=0)
 
 
-def test_credit_by_the_rows_of_sampling_is_that_of_a_pass_which_it_saves(make_trainer):
+@pytest.mark.parametrize("sampler_gb", [15.0, 1e-9])  # all prompts at once, one by one
+def test_credit_by_the_rows_of_sampling_is_that_of_a_pass_which_it_saves(make_trainer, monkeypatch, sampler_gb):
+    monkeypatch.setattr("atrl_bench.training.group_sampling.SAMPLER_GB", sampler_gb)
     sampled, passed = (make_trainer("grpo", credit="atrl") for _ in range(2))
     passed.keeps_logprobs = False
     assert sampled.keeps_rows
