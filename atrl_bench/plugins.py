@@ -96,9 +96,12 @@ def paper_folders() -> dict[str, Path]:
     for name, entry in plugins("papers").items():
         if folders.setdefault(name, _folder(entry)) != _folder(entry):
             raise _broken(entry, f"It calls something {name!r}, which {folders[name]} is called already.")
-    return folders | {
-        Path(path).name: Path(path) for path in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep))
-    }
+    return folders | given_papers()
+
+
+def given_papers() -> dict[str, Path]:
+    """The papers that no package has: a command that is typed anew has to name their folders."""
+    return {Path(path).name: Path(path) for path in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep))}
 
 
 def check_names(group: Group, names: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, file_stem
-from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, table_options
+from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, paper_options, table_options
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.printable import Block, Command, Record, blocks_of
 from atrl_bench.report.page import lines_of
@@ -134,7 +134,7 @@ class Explanation(Record):
             return []
         if self.row.served:
             return [plan.definition.evaluate_command(self.row, run_dir.options)]
-        options = [*table_options(plan.definition, plan.seeds), run_dir.training_options]
+        options = [*paper_options(self.table.id), *table_options(plan.definition, plan.seeds), run_dir.training_options]
         names = ",".join(self.evaluation)
         table = f"atrl-bench run-table {self.table.id} --rows {self.row.id} --columns {names}"
         commands = [" ".join([table, *options])]

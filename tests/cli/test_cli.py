@@ -59,6 +59,16 @@ def test_a_table_of_ones_own_with_an_unknown_rule_is_refused_before_it_is_priced
     assert result.err == "Error: Unknown credit rule 'atlr'.\nDid you mean atrl?\nNext: atrl-bench list rules\n"
 
 
+@pytest.mark.parametrize("arguments", [("plan", "mine:main"), ("explain", "mine:main", "plain", "geoqa")])
+def test_the_next_command_of_a_papers_folder_names_it(atrl_bench, arguments, tmp_path):
+    (tmp_path / "mine" / "tables").mkdir(parents=True)
+    (tmp_path / "mine" / "paper.yaml").write_text("title: Mine")
+    (tmp_path / "mine" / "tables" / "main.yaml").write_text(TABLE.replace("atlr", "atrl"))
+    result = atrl_bench(*arguments, "--paper", "mine", "--profile", "smoke")
+    assert f"--paper {tmp_path / 'mine'}" in result.out
+    assert "atrl-bench run-table mine:main" in result.out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
