@@ -213,8 +213,9 @@ def _evaluation(cell: Cell, aliases: str) -> dict[str, Any]:
 
 def _prompts(store: Store, cells: Sequence[Cell]) -> dict[str, int]:
     """The templates, each with the number of problems it was drawn for, a draw being a hash, or chosen for."""
-    used = Counter[str](dict.fromkeys(TEMPLATES, 0))
+    drawn = [template.format(question="{question}") for template in TEMPLATES]  # as the model is asked: \boxed{}
+    used = Counter[str](dict.fromkeys(drawn, 0))
     for cell in cells:
         seed, template = int(cell.spec.get("run_seed", 0)), (cell.spec.get("prompt") or {}).get("template")
-        used.update(template or TEMPLATES[choose_template(seed, name)] for name in store.problem_ids(cell.key))
+        used.update(template or drawn[choose_template(seed, name)] for name in store.problem_ids(cell.key))
     return dict(used)
