@@ -42,7 +42,7 @@ class FileSummary:
     """How many lines ended in which state, and their mean points."""
 
     lines: int
-    mean: float | None
+    mean: float
     states: Mapping[str, int]
 
 
@@ -60,8 +60,7 @@ class GradedFile(Record):
             cut=True,
         )
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.summary.states.items()))
-        mean = "" if self.summary.mean is None else f", mean {100 * self.summary.mean:.2f} %"
-        yield f"{counted(self.summary.lines, 'answer')}: {states}{mean}"
+        yield f"{counted(self.summary.lines, 'answer')}: {states}, mean {100 * self.summary.mean:.2f} %"
 
 
 def grade_file(path: Path, *, metric: str | None = None) -> GradedFile:
@@ -74,9 +73,10 @@ def grade_file(path: Path, *, metric: str | None = None) -> GradedFile:
         find_metric(str(metric))
     if not path.is_file():
         raise MissingDataError(f"There is no file {path}.", next_step="give a file of JSON lines")
-    lines = tuple(_graded(path, metric))
+    if not (lines := tuple(_graded(path, metric))):
+        raise InvalidFileError(f"{path} has no answers.", next_step="give a file of JSON lines")
     points = [line.points for line in lines]
-    mean = sum(points) / len(points) if points else None
+    mean = sum(points) / len(points)
     return GradedFile(FileSummary(len(lines), mean, dict(Counter(line.state for line in lines))), lines)
 
 

@@ -75,7 +75,9 @@ def test_a_bad_line_is_named_with_what_is_wrong(tmp_path, line, reason):
     assert reason in str(caught.value)
 
 
-def test_a_missing_file_and_an_unknown_metric_are_errors(tmp_path):
+def test_a_missing_file_one_without_answers_and_an_unknown_metric_are_errors(tmp_path):
+    with pytest.raises(InvalidFileError, match="has no answers"):
+        grade_file(written(tmp_path / "empty.jsonl"))
     with pytest.raises(MissingDataError):
         grade_file(tmp_path / "none.jsonl")
     with pytest.raises(UnknownNameError):
