@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.resources import folder
-from atrl_bench.settings import MAX_BASES, Settings, merged, read_mapping, read_settings, text_of
+from atrl_bench.settings import MAX_BASES, Settings, merged, read_mapping, read_settings, said, text_of
 
 
 class TrainingSizes(Settings):
@@ -62,7 +62,7 @@ def known_sizes(values: dict[str, Any]) -> dict[str, Any]:
     except ValidationError as error:
         for problem in error.errors():
             if problem["type"] != "missing":
-                raise ValueError(f"{problem['loc'][0]}: {problem['msg']}") from None
+                raise ValueError(f"{problem['loc'][0]}: {said(problem)}") from None
     return values
 
 

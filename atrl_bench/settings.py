@@ -39,8 +39,13 @@ def read_settings(path: Path, kind: type[SettingsT], content: dict[str, Any] | N
         field = ".".join(str(part) for part in problem["loc"])
         line = line_of(path.read_text(encoding="utf-8"), problem["loc"])
         raise InvalidFileError(
-            f"{path}:{line}: field {field!r}: {problem['msg']}.", next_step=f"edit {path} at line {line}"
+            f"{path}:{line}: field {field!r}: {said(problem)}.", next_step=f"edit {path} at line {line}"
         ) from None
+
+
+def said(problem: Any) -> str:
+    """What pydantic says of a mistake; of one that is ours only our words."""
+    return str(problem["msg"]).removeprefix("Value error, ")
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

@@ -146,6 +146,9 @@ def _columns(names: Sequence[str], mapped: Mapping[str, str], path: Path) -> dic
 
 def _tables(path: Path, name: str) -> list[Path]:
     if path.is_file():
+        if path.suffix and path.suffix not in SUFFIXES:
+            read = f"Tables are read from {', '.join(SUFFIXES)}."
+            raise InvalidFileError(f"{path} is no such table.", why=read, next_step="write it as one of these")
         return [path]
     if not path.is_dir():
         raise MissingDataError(

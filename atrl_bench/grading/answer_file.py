@@ -18,6 +18,7 @@ from atrl_bench.grading.grade import GradingPool
 from atrl_bench.grading.scorers.registry import METRICS, find_metric
 from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.records import Gold, State
+from atrl_bench.settings import said
 
 BATCH_SIZE = 1000
 _GOLD = TypeAdapter(Gold)
@@ -114,7 +115,7 @@ def _parsed(path: Path, number: int, line: str, metric: str | None) -> tuple[str
         first = error.errors()[0]
         if not first["loc"]:  # half of a character, lists without end: the place is not one of the user's file
             raise _invalid(path, number, first["msg"].partition(" at line")[0]) from None
-        raise _invalid(path, number, f"`{first['loc'][0]}` is {first['input']!r:.60}: {first['msg']}") from None
+        raise _invalid(path, number, f"`{first['loc'][0]}` is {first['input']!r:.60}: {said(first)}") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         why = f"it has no field {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
         raise _invalid(path, number, why) from None

@@ -20,7 +20,7 @@ from atrl_bench.models.templates import template_text
 from atrl_bench.plugins import files_of, paper_folders
 from atrl_bench.profiles import Profile, TrainingSizes, known_sizes, list_profiles
 from atrl_bench.resources import folder
-from atrl_bench.settings import MAX_BASES, Settings, line_of, read_mapping, text_of
+from atrl_bench.settings import MAX_BASES, Settings, line_of, read_mapping, said, text_of
 from atrl_bench.training import own_code
 from atrl_bench.training.rewards import registry
 from atrl_bench.training.rewards.registry import answer_reward
@@ -471,12 +471,11 @@ def _explain(error: ValidationError, files: list[Path], overrides: dict[str, Any
     """The first problem with the file and line that hold the field, or the option that set it."""
     problem = error.errors()[0]
     location = problem["loc"]
-    field, message = ".".join(str(part) for part in location), problem["msg"]
+    field, message = ".".join(str(part) for part in location), said(problem)
     if location and location[0] in overrides:
         value = overrides[str(location[0])]
-        return InvalidFileError(
-            f"{location[0]}={value!r}: field {field!r}: {message}.", next_step=f"give another {location[0]}"
-        )
+        where = f"field {field!r}: " if len(location) > 1 else ""
+        return InvalidFileError(f"{location[0]}={value!r}: {where}{message}.", next_step=f"give another {location[0]}")
     if not location and overrides:  # a check of the whole, which held before
         given = ", ".join(f"{name}={value}" for name, value in overrides.items())
         return InvalidFileError(f"{files[0].stem} with {given}: {message}.", next_step="give these other values")
