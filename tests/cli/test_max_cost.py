@@ -1,8 +1,7 @@
 """A cap on what an endpoint's answers may take, in tokens or in money: it stops, and goes on when asked again."""
 
 import json
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
@@ -14,7 +13,7 @@ NUM_PROBLEMS = 12
 
 
 @pytest.fixture
-def evaluate(tmp_path, serve):
+def evaluate(tmp_path, serve, atrl_bench):
     """Evaluate a server each of whose answers takes 900 tokens to ask and 100 to give; with the server."""
     rows = [{"question": f"What is {n} + 1?", "answer": n + 1} for n in range(NUM_PROBLEMS)]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -23,11 +22,7 @@ def evaluate(tmp_path, serve):
     server = serve(json.dumps(reply).encode())
     words = ("evaluate", "x", "--base-url", server.url, "--tasks", "mine.jsonl", "--profile", "smoke", "--repeats", "1")
 
-    def run(*more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "atrl_bench", *words, "--num-parallel", "2", *more]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    return run, server
+    return partial(atrl_bench, *words, "--num-parallel", "2"), server
 
 
 @pytest.mark.parametrize("cap", [("5000",), ("5.5", "--prices", "1000,2000")], ids=["tokens", "money"])
@@ -35,34 +30,33 @@ def test_what_is_spent_stops_the_command_with_a_code_of_its_own_and_the_next_one
     run, server = evaluate
     stopped = run("--max-cost", *cap)
     # 1,000 tokens an answer, or 900 x 0.001 + 100 x 0.002 = 1.1: five answers, and the one beside them.
-    assert (stopped.returncode, 5 <= len(server.requests) <= 6) == (3, True)
-    assert "What --max-cost allows is spent." in stopped.stderr
-    assert "the same command again" in stopped.stderr
+    assert (stopped.code, 5 <= len(server.requests) <= 6) == (3, True)
+    assert "What --max-cost allows is spent." in stopped.err
+    assert "the same command again" in stopped.err
     before = len(server.requests)
     done = run("--max-cost", "100000")
-    assert (done.returncode, len(server.requests)) == (0, NUM_PROBLEMS)
+    assert (done.code, len(server.requests)) == (0, NUM_PROBLEMS)
     left = NUM_PROBLEMS - before
-    assert f"Spent: {900 * left:,} tokens of prompts and {100 * left:,} of answers, of 100,000." in done.stdout
+    assert f"Spent: {900 * left:,} tokens of prompts and {100 * left:,} of answers, of 100,000." in done.out
 
 
 def test_the_tokens_of_a_judge_are_spent_too(evaluate) -> None:
     run, server = evaluate
     stopped = run("--max-cost", "5000", "--judge-base-url", server.url, "--judge-model", "judge")
-    assert (stopped.returncode, "What --max-cost allows is spent." in stopped.stderr) == (3, True)
+    assert (stopped.code, "What --max-cost allows is spent." in stopped.err) == (3, True)
     # The calibration questions come first: five, and those beside them.
     assert [body["model"] for body in server.requests] == ["judge"] * len(server.requests)
     assert 5 <= len(server.requests) <= 13
 
 
-def test_the_judge_of_the_folder_is_counted_too(evaluate, tmp_path) -> None:
+def test_the_judge_of_the_folder_is_counted_too(evaluate, atrl_bench) -> None:
     run, server = evaluate
-    choose = ["judge", server.url, "--model", "judge", "--no-strict", "--profile", "smoke"]
-    subprocess.run([sys.executable, "-m", "atrl_bench", *choose], check=True, cwd=tmp_path, capture_output=True)
+    assert atrl_bench("judge", server.url, "--model", "judge", "--no-strict", "--profile", "smoke").code == 0
     before = len(server.requests)
     done = run("--max-cost", "100000")
     asked = server.requests[before:]
     assert {body["model"] for body in asked} == {"x", "judge"}
-    assert f"Spent: {900 * len(asked):,} tokens of prompts and {100 * len(asked):,} of answers" in done.stdout
+    assert f"Spent: {900 * len(asked):,} tokens of prompts and {100 * len(asked):,} of answers" in done.out
 
 
 def test_a_judge_has_its_own_prices_under_the_same_cap(evaluate) -> None:
@@ -78,10 +72,10 @@ def test_a_judge_has_its_own_prices_under_the_same_cap(evaluate) -> None:
 
     run, server = evaluate
     judged = ("--max-cost", "20", "--prices", "0,0", "--judge-base-url", server.url, "--judge-model", "judge")
-    assert "give --judge-prices" in " ".join(run(*judged).stderr.replace("│", " ").split())
+    assert "give --judge-prices" in " ".join(run(*judged).err.replace("│", " ").split())
     assert server.requests == []
     stopped = run(*judged, "--judge-prices", "10000,0")  # 9 a question: three, and those beside them
-    assert (stopped.returncode, 3 <= len(server.requests) <= 11) == (3, True)
+    assert (stopped.code, 3 <= len(server.requests) <= 11) == (3, True)
 
 
 def test_a_server_that_tells_no_usage_is_counted_by_letters_and_pictures() -> None:
@@ -97,8 +91,8 @@ def test_a_server_that_tells_no_usage_is_counted_by_letters_and_pictures() -> No
 
 def test_a_cap_is_for_what_a_url_answers(evaluate) -> None:
     run, _ = evaluate
-    assert "--prices for --max-cost" in run("--prices", "1,2").stderr.replace("\n", " ")
+    assert "--prices for --max-cost" in run("--prices", "1,2").err.replace("\n", " ")
     for prices in ("1", "nan,1"):
-        assert "no pair of prices" in run("--max-cost", "1", "--prices", prices).stderr.replace("\n", " ")
-    judged = run("--judge-base-url", "http://localhost:9/v1", "--judge-prices", "1").stderr
+        assert "no pair of prices" in run("--max-cost", "1", "--prices", prices).err.replace("\n", " ")
+    judged = run("--judge-base-url", "http://localhost:9/v1", "--judge-prices", "1").err
     assert "Invalid value for --judge-prices" in judged
