@@ -64,7 +64,7 @@ def test_an_unknown_credit_rule_or_setting_is_found_before_anything_is_loaded():
     mini = load_profile("mini")
     with pytest.raises(UnknownNameError, match="Did you mean atrl"):
         resolved_arguments(load_recipe("grpo", credit="atrll"), mini)
-    with pytest.raises(InvalidFileError, match="no_such_field"):
+    with pytest.raises(UnknownNameError, match="no_such_field"):
         resolved_arguments(load_recipe("grpo", credit={"rule": "atrl", "settings": {"no_such_field": 1}}), mini)
 
 
