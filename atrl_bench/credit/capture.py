@@ -39,7 +39,7 @@ class Recording:
         self,
         layers: dict[Any, int],
         num_rows: int,
-        clock: Callable[[], float],
+        clock: Callable[[], float] | None,
         plan: SketchPlan | None = None,
     ) -> None:
         self.num_rows, self.plan = num_rows, plan
@@ -206,10 +206,12 @@ class RowCapture:
         Passes may go on from a cache that has the keys of all positions before: this is for decoding. Whoever takes
         it, by `Recording.take`, before the next pass, makes rows of it: those of many tokens at once are faster.
         """
-        return self._record(1, time.perf_counter)
+        return self._record(1, clock=None)
 
     @contextmanager
-    def _record(self, num_rows: int, clock: Callable[[], float], plan: SketchPlan | None = None) -> Iterator[Recording]:
+    def _record(
+        self, num_rows: int, clock: Callable[[], float] | None, plan: SketchPlan | None = None
+    ) -> Iterator[Recording]:
         if _recording.get() is not None:
             raise ValueError("A recording is on already; recordings do not nest.")
         recording = Recording(self._layers, num_rows, clock, plan)
@@ -299,7 +301,8 @@ def with_rows(function: Callable[..., Any], original: str = "sdpa") -> Callable[
         if recording is not None and module in recording._layers and torch._C._current_graph_task_id() == -1:
             started = _moment(recording, query)
             _record(recording, module, query, key, attention_mask, options, is_flash=is_flash)
-            recording._spans.append((started, _moment(recording, query)))
+            if started is not None:
+                recording._spans.append((started, _moment(recording, query)))
         if not is_flash:
             return function(module, query, key, value, attention_mask, **options)
         # Flash attention looks its kernel up by the name in the config, so it must read the original one.
@@ -314,6 +317,8 @@ def with_rows(function: Callable[..., Any], original: str = "sdpa") -> Callable[
 
 def _moment(recording: Recording, tensor: Tensor) -> Any:
     """Return the time, on a GPU as an event among its kernels: waiting for them would leave it idle."""
+    if recording._clock is None:
+        return None
     if not tensor.is_cuda:
         return float(recording._clock())
     event = torch.cuda.Event(enable_timing=True)

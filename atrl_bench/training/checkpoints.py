@@ -62,7 +62,7 @@ def saving(what: str) -> Iterator[None]:
     try:
         yield
     except CheckpointException as error:  # which is no Exception
-        first = next(iter(error.failures.values()))[0]
+        first = _first_failure(error)
         with saving(what):
             raise _said_by_disk(first) or first from None
     except Exception as error:
@@ -77,7 +77,7 @@ def reading(checkpoint: Path) -> Iterator[None]:
     try:
         yield
     except (CheckpointException, Exception) as error:
-        first = next(iter(error.failures.values()))[0] if isinstance(error, CheckpointException) else error
+        first = _first_failure(error) if isinstance(error, CheckpointException) else error
         if isinstance(first, MemoryError | torch.OutOfMemoryError):
             raise first from None
         raise StoreError(
@@ -85,6 +85,10 @@ def reading(checkpoint: Path) -> Iterator[None]:
             why=reason_of(first),
             next_step=f"put back what is missing; or rm -r {checkpoint}, and the same command trains from the start",
         ) from first
+
+
+def _first_failure(error: CheckpointException) -> BaseException:
+    return next(iter(error.failures.values()))[0]
 
 
 def _said_by_disk(error: BaseException | None) -> OSError | None:

@@ -17,8 +17,9 @@ from atrl_bench.training.recipe import Recipe, RolloutRecipe
 OLDEST_VLLM, NEWEST_VLLM = "0.22", "0.30"  # as in pyproject.toml; TRL supports 0.31, which takes no transformers 5.18
 VERL_VERSION = "0.9.1"  # that its configurations are written for, in an environment of its own
 SUPPORTED_VLLM = f">={OLDEST_VLLM},<={NEWEST_VLLM}"
-LOCAL = "--rollouts local (of mismatch: --engine local)"  # what a run folder or a verb chose before gives way
-INSTALL = f"pip install 'atrl-bench[vllm]', or {LOCAL}"
+LOCAL = "--rollouts local"
+INSTEAD = f"{LOCAL} (of mismatch: --engine local)"  # what a run folder or a verb chose before gives way
+INSTALL = f"pip install 'atrl-bench[vllm]', or {INSTEAD}"
 WEIGHTS_SHARE = 0.75  # of an engine's memory, for weights; the rest for keys, values and what a step computes
 DEFAULT_CORRECTION = Rollouts.model_fields["correction"].default
 
@@ -125,7 +126,7 @@ def require_sampler(recipe: Recipe, profile: Profile, *, has_videos: bool = Fals
             f"vLLM cannot sample with top_p {sizes.top_p:g} here.",
             why="It tells log-probabilities of the nucleus then; the trainer scores the whole distribution. Of that "
             "vLLM tells them only at temperature 1 and in the training's own processes.",
-            next_step=f"set top_p or temperature to 1, or {LOCAL}",
+            next_step=f"set top_p or temperature to 1, or {INSTEAD}",
         )
     if has_videos and profile.rollouts.server is not None:
         raise InvalidFileError(

@@ -24,11 +24,11 @@ from atrl_bench.errors import AtrlBenchError
 from atrl_bench.profiles import Rollouts
 from atrl_bench.training.losses import sampler_correction
 from atrl_bench.training.rollout import Rollout
+from atrl_bench.training.rollout_engine import LOCAL
 
 # The mean difference of a log-probability that rounding may make, by compute type. In float32 on a CPU it is 4e-7,
 # and the faults that were seen make 0.2 and more. What it is in half precision was not measured.
 MAX_DIFFERENCE = {"float32": 1e-3, "bfloat16": 5e-2}
-LOCAL = "--rollouts local"
 # Rounding in float32 stays below 1e-5, as the tests hold.
 LARGEST_DIFFERENCE = 1e-4
 CHECK_EVERY = 32  # rollouts: a pass more in each, 3 % of those that are saved

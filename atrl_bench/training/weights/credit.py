@@ -43,8 +43,8 @@ def comes_of_sampling(credit: CreditWeights, sizes: TrainingSizes, num_processes
     num_responses = sizes.prompts_per_rollout * sizes.group_size / num_processes
     num_tokens, num_positions = sizes.max_response_tokens, sizes.max_prompt_tokens + sizes.max_response_tokens
     of_queries, of_keys = (
-        len(credit.capture.layer_indices) * count * getattr(torch, sizes.dtype).itemsize
-        for count in head_numbers(config)
+        len(credit.capture.layer_indices) * of_layer * getattr(torch, sizes.dtype).itemsize
+        for of_layer in head_numbers(config)
     )
     size = num_responses * (num_tokens * (of_queries + 4 * num_positions) + num_positions * of_keys)
     return reads_rows_alone and "sliding_attention" not in layers and size <= MOST_ROWS_GB * 1e9
