@@ -39,7 +39,12 @@ warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    return max(folder.glob(f"{PREFIX}*"), key=step_of, default=None)
+    return max(_checkpoints(folder), key=step_of, default=None)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Not what has a name of somebody else's, such as `checkpoint-old`."""
+    return [path for path in folder.glob(f"{PREFIX}*") if path.name.removeprefix(PREFIX).isdecimal()]
 
 
 def step_of(checkpoint: Path | None) -> int:
@@ -155,7 +160,7 @@ class Checkpoints:
             self._writing = None
         launched().meet(f"writing the checkpoint of step {step}", PATIENCE_IN_TRAINING)
         if launched().is_main:
-            older = list(self.folder.glob(f"{PREFIX}*"))
+            older = _checkpoints(self.folder)
             flush(self.folder / "unfinished")
             os.replace(self.folder / "unfinished", self.folder / f"{PREFIX}{step}")
             for path in older:

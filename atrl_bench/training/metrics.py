@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.errors import InvalidFileError
+
 
 class MetricsFile:
     """Has a line per optimiser step; lines after the checkpoint that a run resumes from are dropped first."""
@@ -31,13 +33,14 @@ class MetricsFile:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a metrics file; a kill may have cut the last one short."""
-    lines = []
-    if path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                lines.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
+    written, lines = path.read_bytes().splitlines() if path.is_file() else [], []
+    for number, line in enumerate(written, 1):
+        try:
+            lines.append(json.loads(line))
+        except ValueError as error:
+            if number < len(written):
+                what, then = f"{path}:{number} is no line of metrics.", f"edit {path} at line {number}"
+                raise InvalidFileError(what, why=str(error), next_step=f"{then}, or take the file away") from None
     return lines
 
 

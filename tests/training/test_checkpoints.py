@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import CheckpointException
 
 from atrl_bench.errors import StoreError
-from atrl_bench.training.checkpoints import Checkpoints, saving
+from atrl_bench.training.checkpoints import Checkpoints, last_checkpoint, saving
 
 LARGE = {"weight": torch.zeros(100_000)}  # 400 kB
 
@@ -78,3 +78,11 @@ def test_a_damaged_checkpoint_is_named_with_the_command_that_takes_it_away(damag
         Checkpoints(tmp_path).read(checkpoint, LARGE, lambda folder: load_file(folder / "model.safetensors"))
     assert refused.value.what == f"Cannot read the checkpoint {checkpoint}."
     assert f"rm -r {checkpoint}" in refused.value.next_step
+
+
+def test_a_folder_beside_the_checkpoints_that_is_none_is_neither_resumed_from_nor_removed(tmp_path):
+    (tmp_path / "checkpoint-old").mkdir()
+    assert last_checkpoint(tmp_path) is None
+    save(tmp_path)
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
+    assert (tmp_path / "checkpoint-old").is_dir()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.metrics import MetricsFile, read_metrics, summarise
 
@@ -25,6 +26,18 @@ def test_a_resumed_run_drops_the_lines_after_its_checkpoint(tmp_path):
         (2, 0, 2.0),
         (3, 1, 30.0),
     ]
+
+
+def test_a_damaged_last_line_is_passed_over_and_one_before_it_is_named_and_left_as_it_is(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    log(MetricsFile(path, 1, first_step=0), 1, loss=1.0)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"loss": \xff')
+    assert [line["loss"] for line in read_metrics(path)] == [1.0]
+    path.write_bytes(damaged := whole + b'{"loss": \xff}\n' + whole)
+    with pytest.raises(InvalidFileError, match=r"metrics\.jsonl:2 is no line of metrics"):
+        MetricsFile(path, 1, first_step=1)
+    assert path.read_bytes() == damaged
 
 
 def test_a_value_that_is_not_a_number_is_null_in_the_file(tmp_path):
