@@ -11,12 +11,13 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from atrl_bench.credit.config import CreditConfig
+from atrl_bench.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,7 +98,11 @@ def reads(*inputs: TokenInput) -> Callable[[RuleT], RuleT]:
 
 def needs_of(rule: CreditRule) -> frozenset[TokenInput]:
     """Returns what a rule reads beside the attention rows."""
-    return frozenset(getattr(rule, "needs", ()))
+    known, needs = get_args(TokenInput), getattr(rule, "needs", ())
+    needs = {needs} if isinstance(needs, str) else needs
+    for name in set(needs) - set(known):
+        raise UnknownNameError("need of a credit rule", name, known, next_step="name these alone in its `needs`")
+    return frozenset(needs)
 
 
 def reads_whole_rows(rule: RuleT) -> RuleT:
@@ -150,7 +155,7 @@ def credit_of_weights(
         connectivity_T=torch.from_numpy(connectivity_T).float(),
         importance_T=torch.from_numpy(importance_T).float(),
         cluster_T=torch.from_numpy(cluster_T),
-        diagnostics=diagnostics | placement(weight_T, connectivity_T),
+        diagnostics={name: float(value) for name, value in diagnostics.items()} | placement(weight_T, connectivity_T),
     )
 
 

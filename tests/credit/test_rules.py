@@ -470,6 +470,25 @@ def test_a_function_that_returns_no_credit_or_a_negative_one_is_named():
         token_credit(by_hand(), lambda attention, config, seed: torch.ones(4))
 
 
+def test_what_is_logged_of_a_credit_is_a_number():
+    def noted(attention, config, seed):
+        weights = connectivity_density(attention, config)
+        return credit_of_weights(weights, weights, config, kind="sharp")
+
+    with pytest.raises(AtrlBenchError, match=r"Credit rule noted failed.\n.*'sharp'"):
+        token_credit(by_hand(), noted)
+
+
+@pytest.mark.parametrize("needs", [{"entropies"}, "entropies"])
+def test_a_need_that_no_token_has_is_told_before_anything_is_computed(needs):
+    def mine(attention, config, seed):
+        raise NotImplementedError
+
+    mine.needs = needs
+    with pytest.raises(UnknownNameError, match=r"entropies.*\nDid you mean entropy"):
+        token_credit(by_hand(), mine)
+
+
 # Oracles.
 
 
