@@ -141,10 +141,15 @@ def _rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def _delimited_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a TSV as VLMEvalKit writes it: pictures in base64, or the index of the row that has the same one."""
+    """The rows of a TSV as VLMEvalKit writes it: pictures in base64, or the index of the row that has the same one.
+
+    The first line says what separates a CSV: spreadsheets write semicolons where a comma is the decimal mark.
+    """
     csv.field_size_limit(MAX_CELL)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
+        header, marks = file.readline(), "\t" if path.suffix == ".tsv" else ",;\t"
+        file.seek(0)
+        lines = csv.reader(file, delimiter=next((mark for mark in marks if mark in header), marks[0]))
         names = next(lines, [])
         # Rows may be short: `DictReader` would make each as long as the first.
         rows: list[dict[str, Any]] = [dict(zip(names, line, strict=False)) for line in lines if line]

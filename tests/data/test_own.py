@@ -55,6 +55,13 @@ def test_a_file_is_read_by_the_usual_names_of_its_columns(tmp_path, picture, suf
     assert find_set(name).num_rows == 2
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_the_first_line_of_a_csv_says_what_separates_its_columns(tmp_path, mark):
+    (path := tmp_path / "mine.csv").write_text(f'\ufeffquestion{mark}answer\n"1, 2; 3\tor 4?"{mark}"3;5"\n')
+    [problem] = problems(str(path))
+    assert (problem.question, problem.answer) == ("1, 2; 3\tor 4?", "3;5")
+
+
 def test_columns_of_other_names_are_mapped_and_the_key_follows_the_contents_and_not_the_folder(tmp_path, picture):
     rows = [{"asked": "How many?", "gold": "7", "shown": [picture], "options": ["6", "7"]}]
     name = with_columns(written(tmp_path / "mine.jsonl", rows), MAPPED)
