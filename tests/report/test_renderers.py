@@ -64,13 +64,6 @@ def test_json_keeps_every_text_as_it_is(tiny, payload):
     assert document["title"] == payload + tiny.title
 
 
-def test_hostile_answers_pass_from_the_store_to_every_file(make_table, tmp_path, payloads):
-    payload = "".join(payloads)
-    table = make_table(problems=3, decorate=lambda text: payload + text, rows=["zero_shot", "grpo"])
-    assert len(write_report(table, tmp_path)) == 4 + 4  # and of LaTeX the scores, trainings, published, all in one
-    assert not Page((tmp_path / "main_7b.html").read_text()).attributes("script")
-
-
 def test_escaping_by_hand():
     assert visible("a\x1bb\u202ec\nd") == "a<U+001B>b<U+202E>c\nd"
     assert latex(r"\a_b{c}^~%") == r"\textbackslash{}a\_b\{c\}\textasciicircum{}\textasciitilde{}\%"
@@ -213,14 +206,6 @@ def test_csv_has_scores_in_percent_and_probabilities_as_they_are(table):
     assert float(written["difference"]) == pytest.approx(100 * cell.difference.estimate.mean)
     assert float(written["p"]) == pytest.approx(cell.difference.p_value, abs=1e-6)
     assert float(written["q"]) == pytest.approx(cell.q_value, abs=1e-6)
-
-
-def test_the_same_store_gives_the_same_bytes(make_table, tmp_path):
-    small = {"seeds": 2, "problems": 8, "columns": ["geoqa_test", "mathverse_testmini"]}
-    one = write_report(make_table(**small, path=tmp_path / "a.sqlite"), tmp_path / "a")
-    two = write_report(make_table(**small, path=tmp_path / "b.sqlite"), tmp_path / "b")
-    assert [path.name for path in one] == [path.name for path in two]
-    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(one, two, strict=True))
 
 
 def test_a_report_that_cannot_be_written_says_what_to_do(tiny):
