@@ -302,17 +302,12 @@ def test_what_a_number_depends_on_is_listed_with_the_digest_of_every_seed(table)
         ("+-" * 24, "measured", ""),
     ],
 )
-def test_a_judge_that_fails_raises_no_score(store, marks, state, said):
-    key = fill_cell(store, {"task": "geoqa_test", "model_name": "zero_shot"}, marks)
-    definition = load_table("main_7b").select(rows=["zero_shot"], columns=["geoqa_test"])
-    table = build_table(
-        definition, store, profile=load_profile("smoke"), cell_keys={("zero_shot", "geoqa_test"): [key]}, runs={}
-    )
-    cell = table.rows[0].cells[0]
-    assert (cell.state, cell.reason) == (state, said)
-    assert (cell.estimate is None) is (state == "failed")
+def test_a_judge_that_fails_raises_no_score(small, marks, state, said):
+    found = small({"zero_shot": marks}).rows[0].cells[0]
+    assert (found.state, found.reason) == (state, said)
+    assert (found.estimate is None) is (state == "failed")
     if "j" in marks and state == "measured":
-        assert dict(cell.provenance)["score"] == "between 48.0 and 52.0: the judge failed on 2 answers"
+        assert dict(found.provenance)["score"] == "between 48.0 and 52.0: the judge failed on 2 answers"
 
 
 @pytest.mark.parametrize(
