@@ -53,13 +53,6 @@ def test_figures_of_a_run_folder_are_files_with_what_is_missing_said(run_dir, tm
     assert "scale is not drawn." in text_of(figures)
 
 
-def test_a_figure_of_the_same_store_is_the_same_twice(run_dir, tmp_path):
-    for name in ("words", "errors"):
-        first = figure(name, run_dir, out=tmp_path / "a").files
-        second = figure(name, run_dir, out=tmp_path / "b").files
-        assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-
-
 def test_a_figure_lies_beside_the_reports_by_default(run_dir):
     assert figure("clusters", run_dir).svg == run_dir.reports / "figures" / "clusters.svg"
 
