@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored import fill_cell
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.evaluation.tasks import list_suites
@@ -15,8 +16,7 @@ from atrl_bench.report.compare import compare_models
 from atrl_bench.report.evaluations import write_evaluations
 from atrl_bench.report.table_model import Table, TableCell
 from atrl_bench.report.text import render_json, terminal_text
-from atrl_bench.results.records import Gold, Problem, Response, Verdict
-from atrl_bench.results.store import Store
+from atrl_bench.results.records import Gold, Problem, Verdict
 
 PROFILE = load_profile("smoke")
 
@@ -25,24 +25,6 @@ def spec(model: str, task: str = "geoqa_test", repeats: int = 1, **changes: Any)
     same = {"kind": "evaluation", "task": task, "data_digest": "d", "prompt_version": 1, "judge": None}
     same |= {"decoding": {"repeats": repeats, "temperature": 0.1}, "grader_version": "1"}
     return same | {"model_digest": f"digest of {model}", "model_name": model} | changes
-
-
-def fill(store: Store, given: dict[str, Any], points: Sequence[Sequence[float | None]]) -> str:
-    """Store one list of repeats a problem and finish the cell; None is an answer that the judge failed on."""
-    key = store.add_cell(given)
-    store.add_problems(
-        key, [Problem(f"p{i}", f"p{i}", "?", Gold("1"), meta={"key": "2steps_1"}) for i in range(len(points))]
-    )
-    answers = [(f"p{i}", r, value) for i, repeats in enumerate(points) for r, value in enumerate(repeats)]
-    store.add_responses(key, [Response(problem, r, "h", "1", 1, 0.1, False) for problem, r, _ in answers])
-    states = {None: "judge failed", 1.0: "correct"}
-    store.add_verdicts(key, {(p, r): Verdict(states.get(v, "wrong"), "1", "fast", "", score=v) for p, r, v in answers})
-    store.finish_cell(key, expected=len(answers))
-    return key
-
-
-def single(*points: float | None) -> list[list[float | None]]:
-    return [[value] for value in points]
 
 
 def compared(folder: Path, a: str, b: str, tasks: Sequence[str] | None = None, **options: Any) -> Table:
@@ -58,8 +40,8 @@ def text_of(table: Table) -> str:
 
 
 def test_single_runs_are_compared_by_who_is_right_where_one_is_wrong(store, tmp_path):
-    a = fill(store, spec("a"), single(1, 1, 1, 1, 1, 1, 0, 1))
-    b = fill(store, spec("b"), single(0, 0, 0, 0, 0, 0, 0, 1))
+    a = fill_cell(store, spec("a"), "++++++-+")
+    b = fill_cell(store, spec("b"), "-------+")
     table = compared(tmp_path, a, b)  # cells know their task
     assert [row.cells[0].estimate.mean for row in table.rows] == [7 / 8, 1 / 8]
     cell = cell_of(table)
@@ -73,24 +55,24 @@ def test_single_runs_are_compared_by_who_is_right_where_one_is_wrong(store, tmp_
 
 
 def test_a_difference_that_cannot_be_told_says_what_could_have_been(store, tmp_path):
-    fill(store, spec("a"), single(1, 0, 1, 0, 1, 1))
-    fill(store, spec("b"), single(1, 0, 1, 0, 1, 0))
+    fill_cell(store, spec("a"), "+-+-++")
+    fill_cell(store, spec("b"), "+-+-+-")
     table = compared(tmp_path, "a", "b", ["geoqa_test"])
     assert table.says.startswith("No difference that these problems could show on GeoQA: +16.7 points")
     assert "points could be detected with 80 % power" in table.says
 
 
 def test_only_problems_that_both_have_an_answer_to_are_compared(store, tmp_path):
-    fill(store, spec("a"), single(1, 1, None, 1))
-    fill(store, spec("b"), single(0, None, 1, 1))
+    fill_cell(store, spec("a"), "++j+")
+    fill_cell(store, spec("b"), "-j++")
     cell = cell_of(compared(tmp_path, "a", "b", ["geoqa_test"]))
     assert (cell.difference.estimate.num_problems, cell.difference.estimate.mean) == (2, 0.5)
     assert cell.estimate.num_problems == 3
 
 
 def test_repeats_are_counted_as_far_as_both_cells_have_them(store, tmp_path):
-    fill(store, spec("a", repeats=4), [[1, 1, 0, 0], [1, 0, 0, 0]])
-    fill(store, spec("b", repeats=2), [[0, 1], [0, 0]])
+    fill_cell(store, spec("a", repeats=4), "++", "+-", "--", "--")
+    fill_cell(store, spec("b", repeats=2), "--", "+-")
     table = compared(tmp_path, "a", "b", ["geoqa_test"])
     assert table.columns[0].metric == "headline@2"
     # A: (1 + 1)/2 = 1 and (1 + 0)/2 = 1/2; B: 1/2 and 0.
@@ -100,16 +82,16 @@ def test_repeats_are_counted_as_far_as_both_cells_have_them(store, tmp_path):
 
 def test_columns_of_different_repeats_say_which_metric_is_theirs(store, tmp_path):
     for model in ("a", "b"):
-        fill(store, spec(model), single(1, 0))
-        fill(store, spec(model, "mathvista_testmini", repeats=2), [[1, 0], [0, 0]])
+        fill_cell(store, spec(model), "+-")
+        fill_cell(store, spec(model, "mathvista_testmini", repeats=2), "+-", "--")
     table = compared(tmp_path, "a", "b", ["geoqa_test", "mathvista_testmini"])
     assert [column.text for column in table.columns] == ["GeoQA acc@1", "MathVista mean@2", "Average"]
     assert [column.text for column in compared(tmp_path, "a", "b", ["mathvista_testmini"]).columns] == ["MathVista"]
 
 
 def test_whatever_differs_beside_the_model_is_said(store, tmp_path):
-    fill(store, spec("a", grader_version="1"), single(1, 0))
-    fill(store, spec("b", grader_version="2", judge={"model": "j"}, data_digest="e"), single(1, 1))
+    fill_cell(store, spec("a", grader_version="1"), "+-")
+    fill_cell(store, spec("b", grader_version="2", judge={"model": "j"}, data_digest="e"), "++")
     text = text_of(compared(tmp_path, "a", "b", ["geoqa_test"]))
     assert "Not the model alone differs on geoqa_test" in text
     for said in ("data_digest: d, e", "grader_version: 1, 2", "judge.model: None, j"):
@@ -117,8 +99,9 @@ def test_whatever_differs_beside_the_model_is_said(store, tmp_path):
 
 
 def test_the_metrics_that_are_named_have_a_column_each(store, tmp_path):
-    for model, last in (("a", 1), ("b", 0)):
-        fill(store, spec(model, "wemath_testmini"), single(1, 0, last))
+    problems = [Problem(name, name, "?", Gold("1"), meta={"key": "2steps_1"}) for name in ("p0", "p1", "p2")]
+    for model, marks in (("a", "+-+"), ("b", "+--")):
+        fill_cell(store, spec(model, "wemath_testmini"), marks, problems=problems)
     table = compared(tmp_path, "a", "b", ["wemath_testmini"], metrics=["acc@1", "score_strict@1"])
     assert [column.text for column in table.columns] == ["WeMath acc@1", "WeMath score_strict@1"]
     assert table.says == ""
@@ -126,24 +109,24 @@ def test_the_metrics_that_are_named_have_a_column_each(store, tmp_path):
 
 
 def test_models_are_found_by_name_and_cells_by_key(store, tmp_path):
-    a, b = fill(store, spec("org/a"), single(1, 0)), fill(store, spec("served"), single(0, 0))
+    a, b = fill_cell(store, spec("org/a"), "+-"), fill_cell(store, spec("served"), "--")
     by_name = compared(tmp_path, "org/a", "served", ["geoqa_test"])
     assert [dict(row.cells[0].provenance)["cell"] for row in by_name.rows] == [a, b]
     assert compared(tmp_path, a, "served", ["geoqa_test"]) == by_name
 
 
 def test_of_several_cells_those_that_differ_in_least_are_compared(store, tmp_path):
-    like_b = fill(store, spec("a", prompt_version=1), single(1, 0))
-    fill(store, spec("a", prompt_version=2), single(1, 0))
-    b = fill(store, spec("b", prompt_version=1), single(0, 0))
+    like_b = fill_cell(store, spec("a", prompt_version=1), "+-")
+    fill_cell(store, spec("a", prompt_version=2), "+-")
+    b = fill_cell(store, spec("b", prompt_version=1), "--")
     table = compared(tmp_path, "a", "b", ["geoqa_test"])
     assert [dict(row.cells[0].provenance)["cell"] for row in table.rows] == [like_b, b]
 
 
 def test_several_benchmarks_have_an_average_that_the_answer_is_about(store, tmp_path):
     for task, better in (("geoqa_test", 6), ("mathvista_testmini", 1)):
-        fill(store, spec("a", task), single(*[1] * better, *[0] * (8 - better)))
-        fill(store, spec("b", task), single(*[0] * 8))
+        fill_cell(store, spec("a", task), "+" * better + "-" * (8 - better))
+        fill_cell(store, spec("b", task), "-" * 8)
     table = compared(tmp_path, "a", "b", ["geoqa_test", "mathvista_testmini"], metrics=["acc@1"])
     assert [column.id for column in table.columns] == ["geoqa_test", "mathvista_testmini", "average"]
     # 6/8 and 1/8, seven eighths of two.
@@ -154,7 +137,7 @@ def test_several_benchmarks_have_an_average_that_the_answer_is_about(store, tmp_
 
 
 def test_a_missing_cell_names_the_command_that_fills_it(store, tmp_path):
-    fill(store, spec("a"), single(1))
+    fill_cell(store, spec("a"), "+")
     pending = store.add_cell(spec("b"))
     with pytest.raises(MissingDataError) as error:
         compared(tmp_path, "a", "b", ["geoqa_test"])
@@ -178,8 +161,8 @@ def test_without_tasks_names_of_rows_are_answered_with_a_command_that_works(stor
 def test_a_suite_is_compared_as_the_mean_of_its_parts(store, tmp_path):
     suite = next(suite for suite in list_suites() if len(suite.tasks) == 2)
     for task, gained in zip(suite.tasks, (1, 3), strict=True):
-        fill(store, spec("a", task), single(*[1] * gained, *[0] * (4 - gained)))
-        fill(store, spec("b", task), single(*[0] * 4))
+        fill_cell(store, spec("a", task), "+" * gained + "-" * (4 - gained))
+        fill_cell(store, spec("b", task), "-" * 4)
     table = compared(tmp_path, "a", "b", [suite.name], metrics=["acc@1"])
     assert [column.id for column in table.columns] == [*suite.tasks, suite.name]
     # (1/4 + 3/4) / 2
@@ -188,8 +171,8 @@ def test_a_suite_is_compared_as_the_mean_of_its_parts(store, tmp_path):
 
 
 def test_the_text_fits_eighty_columns_and_says_it_all(store, tmp_path):
-    a = fill(store, spec("a" * 100), single(1, 1, 1, 1, 1, 1, 0, 1))
-    b = fill(store, spec("b\x1b[31m"), single(0, 0, 0, 0, 0, 0, 0, 1))
+    a = fill_cell(store, spec("a" * 100), "++++++-+")
+    b = fill_cell(store, spec("b\x1b[31m"), "-------+")
     text = terminal_text(compared(tmp_path, a, b)).plain
     assert "+75.0" in text
     assert "exact McNemar" in text
@@ -201,13 +184,15 @@ def test_the_name_of_a_row_is_not_broken_beside_many_columns(store, tmp_path):
     tasks = ["geoqa_test", "mathvista_testmini", "mathverse_testmini", "mathvision_testmini", "mmmu_val", "emma_test"]
     for task in tasks:
         for model in ("main_7b_grpo_dapo", "other"):
-            fill(store, spec(model, task), single(1, 0, 1))
+            fill_cell(store, spec(model, task), "+-+")
     table = compared(tmp_path, "main_7b_grpo_dapo", "other", tasks)
     assert any(line.startswith("main_7b_grpo_dapo ") for line in terminal_text(table).plain.splitlines())
 
 
 def test_a_single_problem_has_a_difference_without_an_interval(store, tmp_path):
-    a, b = fill(store, spec("a"), single(0.5)), fill(store, spec("b"), single(0.25))
+    a, b = (fill_cell(store, spec(model), "-") for model in "ab")
+    for key, points in ((a, 0.5), (b, 0.25)):
+        store.add_verdicts(key, {("p0", 0): Verdict("wrong", "1", "fast", "", score=points)})
     table = compared(tmp_path, a, b)
     assert cell_of(table).difference.estimate.mean == 0.25
     assert json.loads(render_json(table))["rows"][0]["cells"][0]["difference"]["p_value"] is None
@@ -215,10 +200,10 @@ def test_a_single_problem_has_a_difference_without_an_interval(store, tmp_path):
 
 
 def test_two_models_are_compared_by_what_they_lose_without_the_picture(store, tmp_path):
-    fill(store, spec("a"), single(1, 1, 1, 1, 0, 0))
-    fill(store, spec("a", image="blank"), single(0, 0, 0, 0, 0, 0))
-    fill(store, spec("b"), single(1, 1, 1, 1, 0, 0))
-    fill(store, spec("b", image="blank"), single(1, 1, 1, 0, 0, 0))
+    fill_cell(store, spec("a"), "++++--")
+    fill_cell(store, spec("a", image="blank"), "------")
+    fill_cell(store, spec("b"), "++++--")
+    fill_cell(store, spec("b", image="blank"), "+++---")
     table = compared(tmp_path, "a", "b", ["geoqa_test"], image="blank")
     assert [column.id for column in table.columns] == ["geoqa_test", "geoqa_test@blank", "geoqa_test@blank reliance"]
     assert [column.text for column in table.columns] == ["GeoQA", "GeoQA blank pictures", "GeoQA reliance"]
@@ -231,8 +216,8 @@ def test_two_models_are_compared_by_what_they_lose_without_the_picture(store, tm
 
 def test_answers_without_the_picture_are_compared_only_where_that_is_asked_for(store, tmp_path):
     for model in ("a", "b"):
-        fill(store, spec(model), single(1, 1, 0))
-        fill(store, spec(model, image="blank"), single(0, 0, 0))
+        fill_cell(store, spec(model), "++-")
+        fill_cell(store, spec(model, image="blank"), "---")
     assert cell_of(compared(tmp_path, "a", "b", ["geoqa_test"])).estimate.mean == pytest.approx(2 / 3)
     with pytest.raises(MissingDataError, match="geoqa_test@none") as refused:
         compared(tmp_path, "a", "b", ["geoqa_test"], image="none")
@@ -242,9 +227,9 @@ def test_answers_without_the_picture_are_compared_only_where_that_is_asked_for(s
 def test_the_page_of_evaluations_says_what_two_cells_differ_in_and_how_many_were_of_other_rows(store, tmp_path):
     fixed = {"profile": "smoke", "limit": None, "run_seed": 0}
     decoding = {"repeats": 1, "temperature": 0, "top_p": 1.0, "max_new_tokens": 8, "dtype": "float32"}
-    for points, digest, pixels in ((0.0, "older", 784), (1.0, "d", 784), (0.0, "d", 3136)):
+    for marks, digest, pixels in (("--", "older", 784), ("++", "d", 784), ("--", "d", 3136)):
         given = spec("a", data_digest=digest, **fixed) | {"decoding": decoding | {"max_pixels": pixels}}
-        fill(store, given, single(points, points))
+        fill_cell(store, given, marks)
     page = write_evaluations(RunDir.at(tmp_path, PROFILE))
     assert page is not None
     for said in ("at most 8 tokens; 1 answer; three templates; max pixels 784", "three templates; max pixels 3136"):
@@ -264,7 +249,7 @@ def test_what_a_training_of_this_folder_was_not_asked_is_missing_with_a_command_
     how["decoding"] = {"repeats": 1, "temperature": 0, "top_p": 1.0, "max_new_tokens": 8}
     for model, tasks in (("other", ("geoqa_test", "mathvista_testmini")), (run, ("geoqa_test",))):
         for task in tasks:
-            fill(store, spec(model, task, **how), single(1.0, 0.0))
+            fill_cell(store, spec(model, task, **how), "+-")
     page = write_evaluations(RunDir.at(tmp_path, PROFILE))
     assert page is not None
     assert "grpo, seed 0" in page.read_text()
