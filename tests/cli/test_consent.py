@@ -113,6 +113,8 @@ def test_what_is_stored_is_not_priced_again(tmp_path, monkeypatch):
     after = price_of(plan_table("bias_correction", RunDir.at(tmp_path, load_profile("paper"))))
     assert after.gpu_hours == pytest.approx(before.gpu_hours - before.trainings[0].needs.gpu_hours)
     assert after.left()["trainings"] == before.left()["trainings"] - 1
+    assert after.trainings[0].state == "done"
+    assert {cell.state for cell in after.cells} == {"to do"}
 
 
 def test_the_price_has_disk_downloads_and_the_conditions_to_accept(tmp_path, atrl_bench):

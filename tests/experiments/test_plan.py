@@ -140,16 +140,6 @@ def test_the_next_command_of_all_plans_keeps_the_seeds_that_were_given(tmp_path)
     assert following([0, 1, 2]) == f"atrl-bench run-table all --seeds 0,1,2 --profile paper --out {tmp_path}"
 
 
-def test_the_plan_of_a_finished_folder_tells_what_is_done(tmp_path, mini_world):
-    planned = plan(tmp_path, mini_world, rows=["grpo"])
-    with planned.run_dir.open_store() as store:
-        store.add_run(planned.jobs[0].run_spec)
-        store.finish_run(planned.jobs[0].run_key, checkpoint="gone", digest="d", seconds=1.0, summary={})
-    cost = price_of(planned)
-    assert cost.trainings[0].state == "done"
-    assert {cell.state for cell in cost.cells} == {"to do"}
-
-
 def test_what_two_tables_share_is_planned_once(tmp_path):
     """Bias correction trains three rows on GeoQA-8K; a second look at the same table finds nothing new to do."""
     once, again = (plan_table("bias_correction", paper(tmp_path)) for _ in range(2))
