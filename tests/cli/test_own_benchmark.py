@@ -49,11 +49,12 @@ def test_an_endpoint_evaluated_on_own_data_has_its_scores_in_every_form(here, se
     said = run(
         *("evaluate", "my-vlm", "--base-url", server.url, "--profile", "smoke", "--tasks", "mine.jsonl"),
         *("--columns", "question=asked,answer=gold,image=picture", "--template", "asked.txt", "--system", "Be brief."),
-        *("--max-tokens", "77", "--repeats", "1", "--temperature", "0"),
+        *("--max-tokens", "77", "--repeats", "1", "--temperature", "0", "--top-p", "0.9"),
     )
     assert "my-vlm is asked for at most 77 tokens at temperature 0" in said
     sent = server.requests[0]
-    assert {request["max_tokens"] for request in server.requests} == {77}
+    sent_with = {(request["temperature"], request["top_p"], request["max_tokens"]) for request in server.requests}
+    assert sent_with == {(0, 0.9, 77)}
     assert sent["messages"][0] == {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
     [text] = [part["text"] for part in sent["messages"][1]["content"] if part["type"] == "text"]
     assert text.endswith("\nThink, then answer in \\boxed{}.")
