@@ -10,6 +10,7 @@ column of its own. Whatever else a row has is handed to rewards by its name.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from urllib.parse import parse_qsl, quote
 
 from atrl_bench.data.hub_folder import HubFolder
 from atrl_bench.data.layout import own_file
+from atrl_bench.data.pictures import ENCODED
 from atrl_bench.data.published import Publication
 from atrl_bench.data.tables import SUFFIXES, TEXT_SUFFIXES, column_names, read_light_rows
 from atrl_bench.errors import InvalidFileError, MissingDataError
@@ -176,7 +178,7 @@ def _train_tables(where: str, names: Sequence[str]) -> list[str]:
 def _names_files(cell: Any) -> bool:
     cells = cell if isinstance(cell, Sequence) and not isinstance(cell, str | bytes) else [cell]
     paths = [one.get("path") if isinstance(one, Mapping) and one.get("bytes") is None else one for one in cells]
-    return any(isinstance(path, str) and path for path in paths)
+    return any(isinstance(path, str) and path and not ENCODED.match(path) for path in paths)
 
 
 # What a row has ----
@@ -206,7 +208,9 @@ def image_of(cell: Any, root: Path) -> bytes | Path:
     """An image as a row has it: embedded, or the path of its file, which lies below the folder of the table."""
     if isinstance(cell, Mapping):
         return cell["bytes"] if cell["bytes"] is not None else own_file(root, cell["path"] or "")
-    return own_file(root, cell) if isinstance(cell, str) else cell
+    if not isinstance(cell, str):
+        return cell
+    return base64.b64decode(cell[begin.end() :]) if (begin := ENCODED.match(cell)) else own_file(root, cell)
 
 
 def gold_answer(text: str) -> str:

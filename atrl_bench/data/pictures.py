@@ -7,6 +7,7 @@ and no bytes otherwise. Of Pillow's readers only those of common pictures see th
 from __future__ import annotations
 
 import io
+import re
 import struct
 import warnings
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ MAX_BYTES = 256 << 20  # of a picture's file
 MAX_WEBP_PIXELS = 55_000_000  # which take 18 bytes each; others ten, and Pillow warns of more than 89 million
 MAX_ASPECT = 200  # Qwen's processor refuses a longer one, and with it all that is asked beside
 STRIP = 256  # rows of pixels
+# How base64 begins in the place of a path: a data URL, or alone a PNG, a JPEG, a GIF or a WebP.
+ENCODED = re.compile(r"data:image/[\w.+-]+;base64,|(?=(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)[A-Za-z\d+/\s]{50})")
 CELL = frozenset({"bytes", "path"})  # the fields of a picture's cell, and no others
 
 

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, TypeAdapter
 from atrl_bench.data.dataset import Dataset, table_files
 from atrl_bench.data.hub_folder import HubFolder
 from atrl_bench.data.own import is_own, own_fields
+from atrl_bench.data.pictures import ENCODED
 from atrl_bench.data.tables import read_light_rows
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.resources import folder
@@ -55,7 +56,7 @@ class TrainingSet(Dataset):
 
 def file_names(cell: Any) -> list[str]:
     """The files that a cell of a training set names, one or several; none for embedded images."""
-    return [name for name in as_list(cell) if isinstance(name, str) and name]
+    return [name for name in as_list(cell) if isinstance(name, str) and name and not ENCODED.match(name)]
 
 
 def as_list(cell: Any) -> list[Any]:

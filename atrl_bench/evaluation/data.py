@@ -55,23 +55,30 @@ def _read_table(path: Path) -> Any:
     with reading(path):
         schema = table.schema.remove_metadata()
         features = datasets.Features.from_arrow_schema(schema)
-        features |= {field.name: datasets.Image(decode=False) for field in schema if _is_picture(field.type)}
+        image = datasets.Image(decode=False)
+        features |= {field.name: image for field in schema if _is_picture(field.type)}
+        features |= {field.name: datasets.List(image) for field in schema if _is_picture(_item_type(field.type))}
         return datasets.table.InMemoryTable(table.cast(features.arrow_schema))
 
 
 def _is_picture(kind: Any) -> bool:
     import pyarrow as pa
 
-    return bool(pa.types.is_struct(kind)) and {part.name for part in kind} == CELL
+    return isinstance(kind, pa.StructType) and {part.name for part in kind} == CELL
+
+
+def _item_type(kind: Any) -> Any:
+    import pyarrow as pa
+
+    return kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
 
 
 def _names_pictures(table: Any) -> bool:
     """Whether some of its pictures are files of the dataset's folder, and not embedded."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     for column in table.columns:
-        while pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        while _item_type(column.type) is not None:
             column = pc.list_flatten(column)
         if _is_picture(column.type):
             is_file = pc.and_(column.is_valid(), pc.struct_field(column, "bytes").is_null())

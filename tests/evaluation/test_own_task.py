@@ -113,10 +113,20 @@ def test_a_tsv_as_vlmevalkit_writes_it_and_a_parquet_file_with_pictures_are_read
     assert [problem.problem_id for problem in problems] == ["1", "2"]
     assert problems[0].gold.choices == ("red", "blue")
     assert prompts[0].images[0].tobytes() == prompts[1].images[0].tobytes()
-    cells = [{"bytes": png(RED), "path": None}]
+    cells = 2 * [{"bytes": png(RED), "path": None}]
     pq.write_table(pa.table({"prompt": ["What colour?"], "gold": ["red"], "images": [cells]}), tmp_path / "m.parquet")
     _, [prompt], _ = problems_of(str(tmp_path / "m.parquet"))
-    assert prompt.images[0].size == (40, 30)
+    assert [image.size for image in prompt.images] == 2 * [(40, 30)]
+
+
+def test_pictures_in_base64_or_data_urls_beside_paths_are_shown_to_a_model_and_to_a_training(mine) -> None:
+    encoded = base64.encodebytes(png(Image.effect_noise((40, 30), 50))).decode()
+    shown = ["pictures/red.png", encoded, f"data:image/png;base64,{base64.b64encode(png(RED)).decode()}"]
+    name = mine({"question": "What?", "answer": "red", "images": shown})
+    _, [prompt], _ = problems_of(name)
+    [trained_on] = load_training_data(name, None).problems
+    for first, second, third in (prompt.images, trained_on.decoded()):
+        assert (first.tobytes(), second.size, third.tobytes()) == (RED.tobytes(), (40, 30), RED.tobytes())
 
 
 def test_a_picture_outside_the_files_folder_is_not_opened(mine, tmp_path) -> None:
