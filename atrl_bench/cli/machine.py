@@ -91,7 +91,7 @@ def overhead(
     show(record, options.as_json)
 
 
-@with_options(*FOLDER, "dry_run")
+@with_options(*FOLDER, "paper", "dry_run")
 def fetch(
     options: Options,
     name: Annotated[str, Argument(help="a table, task, training set or model of the hub, or all")],

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
@@ -20,7 +21,7 @@ from pydantic import Field, field_validator, model_validator
 from atrl_bench.errors import AtrlBenchError, UnknownNameError
 from atrl_bench.evaluation.image_condition import ImageCondition
 from atrl_bench.experiments.protocol import StatedProtocol, protocol_of
-from atrl_bench.plugins import paper_folders
+from atrl_bench.plugins import given_papers, paper_folders
 from atrl_bench.profiles import Profile
 from atrl_bench.settings import Settings, read_settings
 from atrl_bench.training.recipe import CreditChoice, Recipe, load_recipe
@@ -219,7 +220,7 @@ class TableDefinition(Settings):
     def under(self, profile: Profile) -> TableDefinition:
         changes: dict[str, Any] = self.profiles.get(profile.name, TableSizes()).model_dump(exclude_none=True)
         if self.of_worlds and not profile.generated_data:
-            reason = f"Its worlds are small and generated: atrl-bench run-table {self.id} --profile mini"
+            reason = f"Its worlds are small and generated: atrl-bench run-table {as_typed(self.id)} --profile mini"
             unmeasured = {"recipe": None, "not_measured": reason}
             changes["rows"] = tuple(row.model_copy(update=unmeasured) for row in self.rows)
         return self.model_copy(update=changes)
@@ -286,11 +287,11 @@ class TableDefinition(Settings):
 
     def select(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> TableDefinition:
         """The table with these rows and columns only, in its own order; None keeps all that the rows need."""
-        kept = _pick("row", self.rows, rows, f"atrl-bench list rows {self.id}")
+        kept = _pick("row", self.rows, rows, f"atrl-bench list rows {as_typed(self.id)}")
         if columns is None:
             columns = [column.id for row in kept for column in self.columns_of(row)]
         shown = [column.relies_on for column in self.columns if column.id in columns and column.relies_on]
-        picked = _pick("column", self.columns, [*columns, *shown], f"atrl-bench plan {self.id}")
+        picked = _pick("column", self.columns, [*columns, *shown], f"atrl-bench plan {as_typed(self.id)}")
         return self.model_copy(update={"rows": kept, "columns": picked})
 
     def as_measured(self, profile: Profile, rates: Mapping[str, str] | None = None) -> TableDefinition:
@@ -364,6 +365,12 @@ def paper_of(table: str) -> tuple[str, str]:
     """The paper that a table is of, and its name there."""
     paper, _, name = table.rpartition(":")
     return paper or OWN, name
+
+
+def as_typed(table: str) -> str:
+    """The table as a command names it: with the folder of its paper, if no package has that."""
+    home = given_papers().get(paper_of(table)[0])
+    return table if home is None else f"{table} --paper {quote(str(home))}"
 
 
 def file_stem(table: str) -> str:

@@ -22,7 +22,7 @@ from atrl_bench.data.sets import TRAINING_SETS, find_set
 from atrl_bench.errors import AtrlBenchError, NotFetchedError, StoreError, UnknownNameError
 from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
 from atrl_bench.experiments.cost import GB
-from atrl_bench.experiments.definition import OWN, list_tables, load_table
+from atrl_bench.experiments.definition import OWN, as_typed, list_tables, load_table
 from atrl_bench.experiments.plan import evaluations_of
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import find_model, model_ref
@@ -275,9 +275,9 @@ def _update(need: Need) -> None:
 
 def _next_command(name: str, items: Sequence[StockItem], run_dir: RunDir) -> str:
     if any(item.state != HERE for item in items):
-        return f"atrl-bench fetch {name} {run_dir.options}"
+        return f"atrl-bench fetch {as_typed(name)} {run_dir.options}"
     if name == ALL or name in list_tables():
-        return f"atrl-bench run-table {name} {run_dir.options}"
+        return f"atrl-bench run-table {as_typed(name)} {run_dir.options}"
     if name in TRAINING_SETS:
         return f"atrl-bench train grpo --set data={name} {run_dir.options}"
     is_model = any(item.kind == MODEL for item in items)

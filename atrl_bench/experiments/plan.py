@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from shlex import quote
 from typing import Any, NamedTuple
 
 from atrl_bench.data.dataset import data_digest
@@ -24,9 +23,9 @@ from atrl_bench.experiments.definition import (
     ComparedAt,
     RowDefinition,
     TableDefinition,
+    as_typed,
     list_ablations,
     load_table,
-    paper_of,
     table_under,
 )
 from atrl_bench.experiments.protocol import StatedProtocol, asked_in
@@ -34,7 +33,6 @@ from atrl_bench.experiments.rates import PROFILES_OWN, Rates, at_rate, cross_fit
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.local import TrainedModel, model_ref
-from atrl_bench.plugins import given_papers
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Run, Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, require_isolation
@@ -118,7 +116,7 @@ class Plan:
     @property
     def command(self) -> str:
         whole = with_saved_points(table_under(self.definition.id, self.profile), self.run_dir)
-        options = paper_options(self.definition.id)
+        options: list[str] = []
         for option, planned, every in (
             ("--rows", self.definition.rows, whole.rows),
             ("--columns", self.definition.columns, whole.columns),
@@ -126,12 +124,7 @@ class Plan:
             if len(planned) < len(every):
                 options.append(f"{option} {','.join(item.id for item in planned)}")
         options += [*table_options(self.definition, self.seeds), self.run_dir.training_options]
-        return f"atrl-bench run-table {self.definition.id} {' '.join(options)}"
-
-
-def paper_options(table: str) -> list[str]:
-    home = given_papers().get(paper_of(table)[0])
-    return [] if home is None else [f"--paper {quote(str(home))}"]
+        return f"atrl-bench run-table {as_typed(self.definition.id)} {' '.join(options)}"
 
 
 def table_options(definition: TableDefinition, seeds: Sequence[int]) -> list[str]:

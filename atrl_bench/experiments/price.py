@@ -17,7 +17,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_cell_done, is_served
 from atrl_bench.evaluation.tasks import Task, expand, find_task
 from atrl_bench.experiments.cost import GB, Needs, answering_needs, training_needs
-from atrl_bench.experiments.definition import OWN, TableDefinition, paper_of
+from atrl_bench.experiments.definition import OWN, TableDefinition, as_typed, paper_of
 from atrl_bench.experiments.fetch import MODEL, Need, needs_of
 from atrl_bench.experiments.judge_choice import NOBODY, judge_name
 from atrl_bench.experiments.plan import (
@@ -326,7 +326,7 @@ def price_of(plan: Plan) -> Price:
     notes = [f"{row.id}: not measured: {row.not_measured}" for row in definition.rows if row.not_measured]
     following = plan.command if plan.only is None else "the same command without --dry-run"
     if missing := [job.missing for job in plan.due if job.missing]:
-        following = f"atrl-bench fetch {definition.id} {run_dir.options}" if needs else missing[0].next_step
+        following = f"atrl-bench fetch {as_typed(definition.id)} {run_dir.options}" if needs else missing[0].next_step
     return Price(
         definition.id,
         run_dir,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.experiments.ablation import with_saved_points
-from atrl_bench.experiments.definition import TableDefinition, list_tables, table_under
+from atrl_bench.experiments.definition import TableDefinition, as_typed, list_tables, table_under
 from atrl_bench.experiments.plan import best_rates, plan_definition
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.local import model_ref
@@ -44,7 +44,8 @@ def row_model(name: str, run_dir: RunDir, store: Store) -> RowModel:
     table, (row, *seed) = split_name(name)
     definition = table_of(name, run_dir)
     if row not in {known.id for known in definition.rows}:
-        raise UnknownNameError("row", row, [r.id for r in definition.rows], next_step=f"atrl-bench list rows {table}")
+        then = f"atrl-bench list rows {as_typed(table)}"
+        raise UnknownNameError("row", row, [r.id for r in definition.rows], next_step=then)
     seeds = [_seed(text, name) for text in seed] or sorted({run.spec["seed"] for run in store.runs() if run.digest})
     plan = plan_definition(definition.select(rows=[row]), run_dir, seeds or None)
     plan = plan.at({name: of_seed for name, of_seed in best_rates(plan, store).items() if of_seed})
@@ -57,7 +58,7 @@ def row_model(name: str, run_dir: RunDir, store: Store) -> RowModel:
     raise MissingDataError(
         f"Row {row} of {table} is not trained in {run_dir.root}.",
         why="" if plan.jobs else "Nothing here can train or evaluate it: see `atrl-bench plan`.",
-        next_step=f"atrl-bench run-table {table} --rows {row} {run_dir.options}",
+        next_step=f"atrl-bench run-table {as_typed(table)} --rows {row} {run_dir.options}",
     )
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from atrl_bench.errors import BudgetError, InvalidFileError
 from atrl_bench.evaluation.tasks import expand
-from atrl_bench.experiments.definition import ColumnDefinition, TableDefinition, file_stem, load_table
+from atrl_bench.experiments.definition import ColumnDefinition, TableDefinition, as_typed, file_stem, load_table
 from atrl_bench.experiments.plan import Plan
 from atrl_bench.experiments.price import Cost, Price, price_of
 from atrl_bench.experiments.progress import duration
@@ -315,7 +315,7 @@ def compared_rows(plan: Plan) -> list[tuple[str, str]]:
         return pairs
     raise InvalidFileError(
         f"{plan.definition.id} compares nothing: no two of these rows differ in their credit alone.",
-        next_step=f"atrl-bench list rows {plan.definition.id}",
+        next_step=f"atrl-bench list rows {as_typed(plan.definition.id)}",
     )
 
 
@@ -372,9 +372,8 @@ def _write(
         )
         files = {f"{stem}.json": f"{content.model_dump_json(indent=2)}\n", **files}
     paths = write_texts(plan.run_dir.root / "designs", files)
-    command = (
-        f"atrl-bench run-table {plan.definition.id} --design {quote(str(paths[0]))} {plan.run_dir.training_options}"
-    )
+    table, design = as_typed(plan.definition.id), quote(str(paths[0]))
+    command = f"atrl-bench run-table {table} --design {design} {plan.run_dir.training_options}"
     if tasks:
         command = f"atrl-bench evaluate MODEL --tasks {','.join(tasks)} --repeats {chosen.repeats}"
     return tuple(map(str, paths)), command
@@ -404,5 +403,6 @@ def read_design(path: Path, table: str) -> DesignFile:
     content = read_settings(path, DesignFile)
     if content.table != table:
         what = f"{path} is a design of {content.table}, not of {table}."
-        raise InvalidFileError(what, next_step=f"atrl-bench run-table {content.table} --design {quote(str(path))}")
+        then = f"atrl-bench run-table {as_typed(content.table)} --design {quote(str(path))}"
+        raise InvalidFileError(what, next_step=then)
     return content

@@ -10,7 +10,14 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from atrl_bench.evaluation.tasks import list_suites, scored
-from atrl_bench.experiments.definition import AVERAGE, ColumnDefinition, RowDefinition, TableDefinition, list_tables
+from atrl_bench.experiments.definition import (
+    AVERAGE,
+    ColumnDefinition,
+    RowDefinition,
+    TableDefinition,
+    as_typed,
+    list_tables,
+)
 from atrl_bench.experiments.plan import table_options
 from atrl_bench.models.served import ServedModel
 from atrl_bench.printable import flat_text
@@ -183,13 +190,13 @@ def _unanswered(source: TableSource, row: RowDefinition, column: ColumnDefinitio
 
 
 def _command(source: TableSource, row: RowDefinition, column: ColumnDefinition) -> str:
-    """What fills a cell, without the folder's path: a page is the same wherever its folder lies."""
+    """What fills a cell, without the run folder's path: a page is the same wherever that lies."""
     definition, options = source.definition, source.profile.training_option
     if row.served:
         return definition.evaluate_command(row, options)
     if definition.id not in list_tables():
         return f"atrl-bench evaluate {_evaluated(source, row)} --tasks {column.task} {source.profile.option}"
-    table = " ".join([definition.id, options, *table_options(definition, source.seeds)])
+    table = " ".join([as_typed(definition.id), options, *table_options(definition, source.seeds)])
     columns = f"--columns {column.id}" + (" --allow-code" if column.id in source.lacking else "")
     if row.added_by:
         return f"atrl-bench ablate {table} {row.added_by} {columns}"

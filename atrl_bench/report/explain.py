@@ -14,8 +14,8 @@ from typing import Any
 
 from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.experiments.definition import AVERAGE, RowDefinition, file_stem
-from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, paper_options, table_options
+from atrl_bench.experiments.definition import AVERAGE, RowDefinition, as_typed, file_stem
+from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, table_options
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.printable import Block, Command, Record, blocks_of
 from atrl_bench.report.page import lines_of
@@ -134,9 +134,9 @@ class Explanation(Record):
             return []
         if self.row.served:
             return [plan.definition.evaluate_command(self.row, run_dir.options)]
-        options = [*paper_options(self.table.id), *table_options(plan.definition, plan.seeds), run_dir.training_options]
+        options = [*table_options(plan.definition, plan.seeds), run_dir.training_options]
         names = ",".join(self.evaluation)
-        table = f"atrl-bench run-table {self.table.id} --rows {self.row.id} --columns {names}"
+        table = f"atrl-bench run-table {as_typed(self.table.id)} --rows {self.row.id} --columns {names}"
         commands = [" ".join([table, *options])]
         if any(self.evaluation.values()):
             commands.append(f"atrl-bench export jsonl {plan.profile.option} --out {quote(str(run_dir.root))}")
@@ -153,7 +153,7 @@ def explain(plan: Plan, row: str, column: str) -> Explanation:
     known = [*names, AVERAGE] if definition.average else names
     definition.select([row], None)  # refuses a name that is none, with the nearest
     if column not in known:
-        raise UnknownNameError("column", column, known, next_step=f"atrl-bench plan {definition.id}")
+        raise UnknownNameError("column", column, known, next_step=f"atrl-bench plan {as_typed(definition.id)}")
     names = names if column == AVERAGE else [column]
     with plan.run_dir.open_store(read_only=plan.run_dir.store_path.is_file()) as store:
         at = plan.at(best_rates(plan, store))

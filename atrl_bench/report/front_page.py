@@ -24,6 +24,7 @@ from atrl_bench.experiments.definition import (
     MAIN_TABLE,
     OWN,
     TableDefinition,
+    as_typed,
     file_stem,
     list_tables,
     paper_of,
@@ -117,6 +118,7 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
     shows = _shows(definition, table) if definition and table else ""
     state = _state(states, is_whole=not shows)
     forms, stem = OTHER_FORMS.items() if table else (), file_stem(name)
+    options = run_dir.profile.training_option
     return {
         "id": name,
         "title": definition.title if definition else table.title if table else name,
@@ -125,7 +127,7 @@ def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, tabl
         "shows": shows,
         "page": f"{stem}.html" if table else "",
         "others": [(t, path.format(stem)) for path, t in forms if (run_dir.reports / path.format(stem)).is_file()],
-        "command": "" if state == "done" else f"atrl-bench run-table {name} {run_dir.profile.training_option}",
+        "command": "" if state == "done" else f"atrl-bench run-table {as_typed(name)} {options}",
         "answer": answer_of(contrasts(table)) if table else None,
     }
 

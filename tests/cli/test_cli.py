@@ -59,14 +59,25 @@ def test_a_table_of_ones_own_with_an_unknown_rule_is_refused_before_it_is_priced
     assert result.err == "Error: Unknown credit rule 'atlr'.\nDid you mean atrl?\nNext: atrl-bench list rules\n"
 
 
-@pytest.mark.parametrize("arguments", [("plan", "mine:main"), ("explain", "mine:main", "plain", "geoqa")])
-def test_the_next_command_of_a_papers_folder_names_it(atrl_bench, arguments, tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "verb"),
+    [
+        (("plan", "mine:main"), "run-table"),
+        (("explain", "mine:main", "plain", "geoqa"), "run-table"),
+        (("design", "mine:main", "--effect", "5"), "list rows"),
+        (("report", "mine:main"), "run-table"),
+        (("report", "mine:main", "--rows", "nobody"), "list rows"),
+        (("fetch", "mine:main", "--dry-run"), "run-table"),
+    ],
+)
+def test_the_next_command_of_a_papers_folder_names_it_on_pages_too(atrl_bench, arguments, verb, tmp_path):
     (tmp_path / "mine" / "tables").mkdir(parents=True)
     (tmp_path / "mine" / "paper.yaml").write_text("title: Mine")
     (tmp_path / "mine" / "tables" / "main.yaml").write_text(TABLE.replace("atlr", "atrl"))
     result = atrl_bench(*arguments, "--paper", "mine", "--profile", "smoke")
-    assert f"--paper {tmp_path / 'mine'}" in result.out
-    assert "atrl-bench run-table mine:main" in result.out
+    pages = [path.read_text() for path in tmp_path.rglob("*.html")]
+    text = " ".join("".join([result.out, result.err, *pages]).replace("\\\n", "").split())  # a command is one line
+    assert text.count(f"{verb} mine:main") == text.count(f"{verb} mine:main --paper {tmp_path / 'mine'}") > 0
 
 
 @pytest.mark.parametrize(
