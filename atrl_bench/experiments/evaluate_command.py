@@ -40,7 +40,8 @@ MAX_NAME = 34  # columns of a terminal
 
 
 def _row(name: str, metric: str, score: Estimate) -> tuple[str, ...]:
-    name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+    if len(name) > MAX_NAME:  # names of one benchmark begin alike, or end alike
+        name = f"{name[: MAX_NAME // 2]}…{name[1 - MAX_NAME // 2 :]}"
     half_width = score.half_width()
     if half_width >= 1 or math.isnan(half_width):  # two groups of problems say nothing about a third
         interval = f"%, n = {score.num_problems}"
@@ -97,7 +98,8 @@ class TaskScores:
     def rows(self) -> Iterable[tuple[str, ...]]:
         yield from _score_rows(self.task, self.scores, self.between)
         for key, parts in self.by.items():
-            yield from (_row(f"  {key}: {value}", self.headline, score) for value, score in parts.items())
+            yield (f"by {key}:",)
+            yield from (_row(f"· {value}", self.headline, score) for value, score in parts.items())
         yield from (_row(f"  {name}", self.headline, score) for name, score in self.variants.items())
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items()))
         yield (

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from atrl_bench.cli.printing import show, text_of
+from atrl_bench.experiments.evaluate_command import ModelScores, TaskScores
 from atrl_bench.printable import Block, Command, Record, Rows
+from atrl_bench.results.statistics.means import Estimate
 
 PATH = "/a/folder/whose/name/is/much/longer/than/what/is/left/of/eighty/columns/of/a/line/on/a/terminal"
 
@@ -51,6 +53,20 @@ def test_a_cell_that_is_cut_says_so():
     [line] = printed(Rows([("name", "word " * 30)], cut=True))
     assert len(line) <= 80
     assert line.endswith("…")
+
+
+def test_scores_of_a_benchmarks_parts_are_told_apart_whatever_their_names_have_in_common():
+    score = Estimate(0.5, 0.1, 3.0, 4, 4)
+    parts = [f"{name}_of_a_very_long_kind_{end}" for name in ("object", "room") for end in ("easy", "hard")]
+    by = {"question_type": dict.fromkeys(["object_size_estimation", *parts], score)}
+    facts = {"skipped": {}, "truncated": 0, "tokens": 1.0, "thought_tokens": 0.0, "states": {}, "variants": {}}
+    task = TaskScores("vsi", "VSI", "m", "k", 4, 1, headline="acc@1", scores={}, by=by, judge=None, **facts)
+    lines = text_of(ModelScores((task,))).split("\n")
+    assert lines[0] == "by question_type:"
+    names = [line.partition(" acc@1")[0].rstrip() for line in lines[1:6]]
+    assert names[0] == "· object_size_estimation"
+    assert len(set(names)) == 5
+    assert max(map(len, lines)) <= 80
 
 
 def test_wide_characters_are_counted_as_a_terminal_shows_them():
