@@ -119,19 +119,6 @@ def six(trainer):
     return rollout_of(trainer, trainer.rows[:6])
 
 
-def test_the_recipe_says_what_the_official_script_says():
-    recipe, paper = load_recipe("vppo"), load_profile("paper")
-    assert recipe.vppo.model_dump() == {
-        "black_probability": 0.5,
-        "kept_fraction": 0.4,
-        "min_scale": 0.9,
-        "entropy_penalty": 0.06,
-    }
-    sizes = recipe.sizes(paper)
-    assert (sizes.prompts_per_rollout, sizes.group_size, recipe.updates_per_rollout(sizes)) == (384, 8, 3)
-    assert (recipe.clip_low, recipe.clip_high, recipe.kl_coef, recipe.overlong_cache_fraction) == (0.2, 0.28, 0, None)
-
-
 @pytest.mark.parametrize("profile", ["mini", "smoke"])
 def test_three_updates_leave_the_size_of_an_update_as_it_is(profile):
     profile = load_profile(profile)
