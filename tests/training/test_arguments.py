@@ -64,8 +64,9 @@ def test_an_unknown_credit_rule_or_setting_is_found_before_anything_is_loaded():
     mini = load_profile("mini")
     with pytest.raises(UnknownNameError, match="Did you mean atrl"):
         resolved_arguments(load_recipe("grpo", credit="atrll"), mini)
-    with pytest.raises(UnknownNameError, match="no_such_field"):
-        resolved_arguments(load_recipe("grpo", credit={"rule": "atrl", "settings": {"no_such_field": 1}}), mini)
+    credit = {"rule": "hard_truncation", "settings": {"keep_fraction": 0.2}}
+    with pytest.raises(UnknownNameError, match="Did you mean kept_fraction"):
+        resolved_arguments(load_recipe("grpo", credit=credit), mini)
 
 
 def test_the_size_of_a_local_model_is_read_from_its_files(base_folder, tiny_model):
