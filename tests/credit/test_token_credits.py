@@ -114,14 +114,6 @@ def test_tasks_of_different_rules_and_configs_keep_their_order():
         assert_equal(credit, task())
 
 
-def test_labels_that_no_two_responses_share():
-    own_T, first_B = TokenBatch([3, 2]).own_labels(np.array([0, 2, 0, 1, 0]))
-    assert own_T.tolist() == [0, 2, 0, 4, 3]
-    assert first_B.tolist() == [0, 3, 5]
-
-
 def test_an_order_within_each_response():
     batch = TokenBatch([3, 2])
     assert batch.rank(np.array([0.2, 0.1, 0.2, 5.0, 0.1])).tolist() == [1, 0, 2, 1, 0]
-    assert [part.tolist() for part in batch.split(np.arange(5))] == [[0, 1, 2], [3, 4]]
-    assert batch.of_tokens([7, 8]).tolist() == [7, 7, 7, 8, 8]
