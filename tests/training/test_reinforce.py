@@ -1,11 +1,9 @@
 """REINFORCE against its closed form: the mean over responses of sum_t A_t grad log pi(y_t)."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from plain_trl import plain_logprobs
-from trainer_parts import gradient_of, loss_of, rollout_of, what_the_loss_sees
+from trainer_parts import gradient_of, loss_of, rollout_of
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.training.recipe import load_recipe
@@ -36,18 +34,6 @@ def test_the_gradient_is_the_closed_form(make_trainer, per_token):
     assert (found - expected).abs().max() < 1e-5 * expected.abs().max()
 
 
-def test_token_credit_multiplies_the_advantage_of_each_token(make_trainer):
-    trainer = make_trainer("reinforce", credit="atrl")
-    batch = cut_rollout(trainer)
-    assert batch.credit_follows, "one update a rollout: the credit comes with the training pass"
-    weights_BT = what_the_loss_sees(trainer, replace(batch, advantages=torch.ones(len(batch))))
-    mask_BT = batch.mask_BT
-    assert not torch.all(weights_BT == 1)
-    assert ((weights_BT * mask_BT).sum(1) / mask_BT.sum(1)).tolist() == pytest.approx([1.0] * len(batch), abs=1e-5)
-
-
 def test_it_is_refused_where_responses_would_be_older_than_the_policy():
     with pytest.raises(InvalidFileError, match="no ratio to correct"):
         load_recipe("reinforce", schedule="minibatch4")
-    with pytest.raises(InvalidFileError, match="does not read clip_low"):
-        load_recipe("reinforce", clip_low=0.2)

@@ -66,20 +66,14 @@ def toy():
     return features, torch.tanh(features[..., 0] - features[..., 1]), torch.ones(64, 3)
 
 
-def test_the_critics_loss_falls_on_a_toy(toy):
-    features, returns, mask = toy
-    critic = Critic(Settings(updates_per_rollout=100, value_clip=None, learning_rate=1e-2), 8, run_seed=0)
-    losses = critic.fit(features, returns, critic.values(features), mask)
-    assert len(losses) == 100
-    assert losses[-1] < 0.1 * losses[0]
-
-
 def test_a_clipped_critic_moves_little_in_one_rollout_and_far_in_many(toy):
     features, returns, mask = toy
     losses = {}
     for clip in (None, 0.05):
         critic = Critic(Settings(updates_per_rollout=50, value_clip=clip, learning_rate=1e-2), 8, run_seed=0)
-        losses[clip] = [critic.fit(features, returns, critic.values(features), mask)[0] for _ in range(10)]
+        fits = [critic.fit(features, returns, critic.values(features), mask) for _ in range(10)]
+        assert {len(fit) for fit in fits} == {50}
+        losses[clip] = [fit[0] for fit in fits]
     assert losses[None][0] == losses[0.05][0]
     assert losses[0.05][1] > 3 * losses[None][1]
     assert losses[0.05][9] < 0.2 * losses[0.05][0]

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from atrl_bench.credit.truth import TokenTruth
-from atrl_bench.credit.workers import CreditWorkers
 from atrl_bench.training.recipe import CreditChoice
 from atrl_bench.training.weights.credit import credit_weights, num_credit_workers, thought_tokens
 
@@ -58,17 +57,6 @@ def test_weights_have_mean_one_and_favour_the_token_that_looks_at_the_image(weig
     weights_BT = weigher.weights(Rows(), **batch)
     assert torch.allclose(weights_BT.mean(1), torch.ones(2))
     assert (weights_BT.argmax(1) == 1).all()
-
-
-def test_workers_change_neither_the_weights_nor_what_is_said_of_them(weigher, batch):
-    batch = {**batch, "needed_B": [False, True], "truths": [TokenTruth("7"), TokenTruth("7")]}
-    here, said_here = weigher.weights(Rows(), **batch), weigher.pop_diagnostics()
-    weigher.workers = CreditWorkers(1)
-    there, said_there = weigher.weights(Rows(), **batch), weigher.pop_diagnostics()
-    weigher.close()
-    assert torch.equal(here, there)
-    assert said_here == said_there
-    assert said_here["credit/num_with_anchors"] == 1
 
 
 def test_a_training_on_a_cpu_computes_its_credit_itself_and_one_on_a_gpu_beside_it(monkeypatch):
