@@ -4,8 +4,6 @@ import base64
 import io
 import json
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -387,23 +385,6 @@ def test_one_request_tells_a_busy_server_from_one_that_refuses() -> None:
 
 
 # Whole runs -------------------------------------------------------------------------------------------------------
-
-
-def test_a_served_model_is_evaluated_without_torch_and_without_lmms_eval(tmp_path) -> None:
-    data = write_geoqa(tmp_path / "data", [picture()] * 2)
-    with ChatServer(ANSWER) as server:
-        program = (
-            "import sys; from pathlib import Path; from atrl_bench.evaluation.cell import evaluate;"
-            "from atrl_bench.evaluation.cell_spec import EvaluationOptions;"
-            "from atrl_bench.models.chat_client import EndpointConfig;"
-            "from atrl_bench.profiles import load_profile; from atrl_bench.results.store import Store;"
-            f"options = EvaluationOptions(endpoint=EndpointConfig({server.endpoint().base_url!r}, 'mini'));"
-            f"store, data = Store.open({str(tmp_path / 'store.sqlite')!r}), Path({str(data)!r});"
-            "key = evaluate('x', 'geoqa_test', options, store=store, profile=load_profile('smoke'), data_dir=data);"
-            "print(store.cell(key).state, sorted({'torch', 'transformers', 'lmms_eval'} & set(sys.modules)))"
-        )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "done []\n"
 
 
 def test_no_more_requests_are_under_way_than_allowed(store, tmp_path) -> None:
