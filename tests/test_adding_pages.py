@@ -58,29 +58,6 @@ def trainings(checkout) -> set[str]:
     return {cell["checkpoint"] for cell in json.loads(plan)["cells"]}
 
 
-BROKEN = """
-[project]
-name = "nearly"
-version = "0.1"
-[project.entry-points."atrl_bench.rules"]
-nearly = "nearly.rules:nearly"
-"""
-
-
-def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(checkout):
-    checkout.install(BROKEN, {"nearly/__init__.py": "", "nearly/rules.py": "import a_package_that_is_nowhere"})
-    listed = checkout.run("list", "rules")  # which runs nothing of other packages
-    assert "package nearly: no description" in listed
-    assert re.search(r"atrl +the anchor-token credit", listed)
-    message = checkout.error("train", "grpo", "--credit", "nearly", "--dry-run")
-    assert "Package nearly is installed, and its entry point nearly = nearly.rules:nearly" in message
-    assert "No module named 'a_package_that_is_nowhere'" in message
-    assert "pip uninstall nearly" in message
-    taken = BROKEN.replace('nearly = "nearly.rules:nearly"', 'atrl = "nearly.rules:nearly"')
-    checkout.install(taken, {})
-    assert "calls something 'atrl', which atrl-bench has itself" in checkout.error("list", "rules")
-
-
 @pytest.mark.slow
 def test_a_paper_is_a_folder_outside_the_package(checkout):
     _, paper, main, protocols, claims, recipe = blocks("adding.md", "yaml")

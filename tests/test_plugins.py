@@ -1,5 +1,6 @@
 """Other packages that are hostile or broken: they raise, shadow or say nothing, and the command says which it was."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,7 @@ def run(folder: Path, *program: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
 
 
-COMMAND = "from atrl_bench.cli import main; sys.argv[1:] = ['list']; main()"
+COMMAND = "from atrl_bench.cli import main; sys.argv[1:] = ['list', 'rules']; main()"
 LOAD = """
 from atrl_bench.errors import PluginError
 from atrl_bench.plugins import load_plugin
@@ -59,4 +60,7 @@ def test_a_package_cannot_take_a_name_of_ours(tmp_path) -> None:
 
 def test_a_package_that_hangs_hangs_no_command_that_does_not_use_it(tmp_path) -> None:
     folder = installed(tmp_path, "rules", "sharper", "hostile:rule", "import time\ntime.sleep(1000)\n")
-    assert run(folder, COMMAND).returncode == 0
+    done = run(folder, COMMAND)
+    assert done.returncode == 0
+    assert "package hostile: no description" in done.stdout
+    assert re.search(r"atrl +the anchor-token credit", done.stdout)
