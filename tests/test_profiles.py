@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import Profile, list_profiles, load_profile
 from atrl_bench.resources import folder
@@ -27,11 +27,6 @@ def test_the_paper_profile_has_the_papers_protocol():
         4096,
         8,
     )
-
-
-def test_an_unknown_profile_names_the_nearest():
-    with pytest.raises(UnknownNameError, match="Did you mean mini"):
-        load_profile("minni")
 
 
 @pytest.mark.parametrize(

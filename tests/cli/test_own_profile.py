@@ -7,7 +7,6 @@ import pytest
 from typer.testing import CliRunner
 
 from atrl_bench.cli import VERBS, app, verb
-from atrl_bench.profiles import load_profile
 
 WARMER = "base: paper\nname: warmer\nevaluation:\n  temperature: 0.7\n"
 # Every command that takes a profile, with its arguments and, where it would work for long, --dry-run.
@@ -55,12 +54,6 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "warmer.yaml").write_text(WARMER)
     (tmp_path / "small.yaml").write_text(WARMER.replace("paper", "smoke").replace("warmer", "small"))
     return tmp_path
-
-
-def test_a_profile_of_four_lines_is_the_papers_but_for_its_temperature(here) -> None:
-    paper, warmer = load_profile("paper"), load_profile("warmer.yaml")
-    assert warmer.evaluation == paper.evaluation.model_copy(update={"temperature": 0.7})
-    assert (warmer.name, warmer.model, warmer.training) == ("warmer", paper.model, paper.training)
 
 
 def test_every_command_takes_a_profile_of_four_lines(here) -> None:
