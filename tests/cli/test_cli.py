@@ -172,12 +172,6 @@ def test_an_error_of_the_system_that_names_no_file_is_not_explained_away(monkeyp
         cli.main()
 
 
-def test_status_of_a_folder_without_a_store_says_how_to_make_one(atrl_bench, tmp_path):
-    result = atrl_bench("status", "--out", tmp_path)
-    assert result.code == 1
-    assert "Next: atrl-bench run-table main_7b" in result.err
-
-
 def test_list_as_json_names_everything_that_can_be_run(atrl_bench):
     known = json.loads(atrl_bench("list", "--json").out)
     assert set(known) == {"tables", "ablations", "figures", "recipes", "tasks", "rules", "profiles", "papers"}
