@@ -192,15 +192,3 @@ def test_any_accepted_answer_is_a_full_point() -> None:
     for answer in (r"94\%", "94 Percent"):
         assert grade(boxed(answer), INFO.gold(row)).state == "correct"
     assert grade(boxed("95%"), INFO.gold(row)).score == pytest.approx(2 / 3)
-
-
-def test_infovqa_reads_its_own_subset_of_the_dataset_it_shares_with_docvqa(mini_world, tmp_path) -> None:
-    info = find_task("infovqa_val")
-    assert info.subset == "InfographicVQA"
-    folder = tmp_path / "infovqa"
-    (folder / "DocVQA").mkdir(parents=True)
-    (folder / "InfographicVQA").mkdir()
-    source = table_files(info, mini_world)[0]
-    (folder / "DocVQA" / source.name).write_bytes(b"not of this benchmark")
-    (folder / "InfographicVQA" / source.name).write_bytes(source.read_bytes())
-    assert len(load_rows(info, tmp_path)) == pq.read_metadata(source).num_rows

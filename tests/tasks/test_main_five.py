@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atrl_bench.data.dataset import table_files
 from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.grading.grade import grade
 from atrl_bench.results.records import Gold, Problem, Response, Sample, Verdict
@@ -146,14 +145,6 @@ def test_wemath_reads_the_letter_wherever_it_is_written() -> None:
 
 
 # Splits -----------------------------------------------------------------------------------------------------------
-
-
-def test_test_is_not_testmini(mini_world) -> None:
-    files = {name: table_files(find_task(name), mini_world) for name in ("mathvision_test", "mathvision_testmini")}
-    assert [path.name for path in files["mathvision_test"]] == ["test-00000-of-00001.parquet"]
-    assert [path.name for path in files["mathvision_testmini"]] == ["testmini-00000-of-00001.parquet"]
-    texts = [path.name for path in table_files(find_task("mathverse_testmini"), mini_world)]
-    assert texts == ["testmini-00000-of-00001.parquet"]
 
 
 def test_splits_of_one_benchmark_share_their_code() -> None:
