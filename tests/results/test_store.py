@@ -55,11 +55,6 @@ def test_the_key_of_a_cell_ignores_the_order_of_its_settings_and_sees_every_valu
     assert spec_key({"a": 1}) != spec_key({"a": 2}) != spec_key({"a": "2"})
 
 
-def test_adding_a_cell_twice_gives_one_cell(store):
-    assert store.add_cell(SPEC) == store.add_cell(dict(reversed(SPEC.items())))
-    assert len(store.cells()) == 1
-
-
 def test_samples_come_in_the_order_of_the_problems_then_of_the_repeats(store, key):
     store.add_responses(key, [response("p0", 1), response("p0", 0), response("p1", 0)])
     store.add_verdicts(key, {("p0", 1): Verdict("wrong", "3", "fast", "3 is not 0")})
@@ -216,11 +211,6 @@ def test_a_response_to_an_unknown_problem_is_refused_and_its_batch_with_it(store
     with pytest.raises(StoreError, match="problems before responses"):
         store.add_responses(key, [response("p0"), response("nobody asked")])
     assert store.responses(key) == {}
-
-
-def test_finishing_an_unknown_cell_is_an_error(store):
-    with pytest.raises(StoreError, match="no cell 0123"):
-        store.finish_cell("0123", expected=1)
 
 
 # What goes wrong
