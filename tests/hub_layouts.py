@@ -142,7 +142,7 @@ def _of_training(world: Path) -> dict[str, Files]:
     media = world / "video_r1"
     rows = {name: _rows(world, f"video_r1/{name}").to_pylist() for name in ("Video-R1-260k", "Video-R1-COT-165k")}
     return {
-        "TIGER-Lab/ViRL39K": {"39Krelease.parquet": _written(virl), "images.zip": _packed(images), "README.md": b"# "},
+        "TIGER-Lab/ViRL39K": {"39Krelease.parquet": _written(virl), "images.zip": packed(images), "README.md": b"# "},
         "Kun-Xiang/ViRL39K": _shards(world, "virl39k/train", "data/train", 2),
         "hiyouga/geometry3k": {
             **_shards(world, "geometry3k/train", "data/train"),
@@ -184,7 +184,7 @@ def geoqa_sources(world: Path) -> tuple[bytes, Files]:
         for name, row in zip(names, rows, strict=True)
     ]
     images = {name: row["image"]["bytes"] for name, row in zip(names, rows, strict=True)}
-    return "\n".join(lines).encode(), {"images.zip": _packed(images), "qa_tuning.json": b"[]"}
+    return "\n".join(lines).encode(), {"images.zip": packed(images), "qa_tuning.json": b"[]"}
 
 
 def local_dir(world: Path, folder: str, data_dir: Path, hub_ids: Iterable[str] = ()) -> Path:
@@ -262,10 +262,11 @@ def _files(root: Path, pattern: str) -> Files:
 
 
 def _zip(root: Path, pattern: str) -> bytes:
-    return _packed(_files(root, pattern))
+    return packed(_files(root, pattern))
 
 
-def _packed(files: Files) -> bytes:
+def packed(files: Files) -> bytes:
+    """Return a zip archive of these files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():

@@ -8,6 +8,7 @@ import sys
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hub_layouts import packed
 from local_hub import NOBODY, Machine, run
 from PIL import Image
 
@@ -212,16 +213,12 @@ def test_a_dataset_of_the_hub_is_pinned_and_named_by_its_contents_as_a_folder_is
     assert run(at_first, tmp_path / "another home", local_hub.url)[2:] == first[2:]
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_what_the_rows_of_a_hubs_dataset_show_is_brought_as_files_or_in_archives(local_hub, tmp_path, packed):
+@pytest.mark.parametrize("in_archive", [False, True])
+def test_what_the_rows_of_a_hubs_dataset_show_is_brought_as_files_or_in_archives(local_hub, tmp_path, in_archive):
     rows = [{"question": "How many?", "answer": "7", "image": "pictures/1.png"}]
     files = {"train.jsonl": "\n".join(map(json.dumps, rows)).encode(), "pictures/unused.png": red()}
-    if packed:
-        import zipfile
-
-        with zipfile.ZipFile(tmp_path / "pictures.zip", "w") as archive:
-            archive.writestr("pictures/1.png", red(56))
-        files["pictures.zip"] = (tmp_path / "pictures.zip").read_bytes()
+    if in_archive:
+        files["pictures.zip"] = packed({"pictures/1.png": red(56)})
     else:
         files["pictures/1.png"] = red(56)
     local_hub.add("dataset", "someone/shown", files)

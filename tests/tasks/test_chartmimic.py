@@ -1,12 +1,11 @@
 """ChartMimic's two tasks: their rows, their twin, their archive, and the refusal to start without isolation."""
 
-import io
 import json
-import tarfile
 
 import needs
 import pyarrow.parquet as pq
 import pytest
+from hub_layouts import tarred
 
 from atrl_bench.data.archives import unpack
 from atrl_bench.errors import AtrlBenchError, InvalidFileError
@@ -102,20 +101,12 @@ def test_without_permission_a_cell_fails_before_any_answer(tmp_path, mini_world,
 # Its files --------------------------------------------------------------------------------------------------------
 
 
-def archive(path, members):
-    with tarfile.open(path, "w:gz") as out:
-        for name, content in members.items():
-            info = tarfile.TarInfo(f"dataset-iclr/{name}")
-            info.size = len(content)
-            out.addfile(info, io.BytesIO(content))
-    return path
-
-
 def converted(folder, members):
     """The folder of the tables that are made of an archive with these files, fetched as the task's file says."""
     (folder / "sizes.jsonl").write_text(json.dumps(SIZES))
     (folder / "edit.jsonl").write_text(json.dumps(SIZES | {"instruction": "Draw b."}))
-    unpack(archive(folder / "a.tar.gz", members), folder / "charts")
+    (folder / "a.tar.gz").write_bytes(tarred({f"dataset-iclr/{name}": content for name, content in members.items()}))
+    unpack(folder / "a.tar.gz", folder / "charts")
     task.convert(folder / "charts", folder / "sizes.jsonl", folder / "edit.jsonl", folder / "chartmimic")
     return folder / "chartmimic"
 
