@@ -31,6 +31,7 @@ def test_version_is_printed():
         (("evaluate", "mini", "--tasks", "mathvison_testmini"), "mathvision_testmini"),
         (("list", "recipies"), "recipes"),
         (("list", "rowz"), "rows"),
+        (("fetch", "mathverse_testmin", "--profile", "paper"), "mathverse_testmini"),
         (("plan", "main_7b", "--profile", "minni"), "mini"),
     ],
 )
@@ -179,6 +180,14 @@ def test_list_as_json_names_everything_that_can_be_run(atrl_bench):
     assert "hard_truncation" in known["ablations"]
     assert {"grpo", "dapo", "gspo", "sapo", "ft_rl"} <= set(known["recipes"])
     assert {"atrl", "uniform"} <= set(known["rules"])
+
+
+@pytest.mark.parametrize("name", ["main_7b", "geometry3k", "mathverse_testmini", "all"])
+def test_profiles_that_generate_their_data_need_nothing_to_be_fetched(atrl_bench, name):
+    for profile in ("mini", "smoke"):
+        result = atrl_bench("fetch", name, "--profile", profile)
+        assert result.code == 0, result.err
+        assert "nothing is to be fetched" in result.out
 
 
 def test_the_papers_run_is_resolved_without_gpu_network_or_model(atrl_bench):

@@ -1,12 +1,11 @@
 """`atrl-bench fetch` against a local hub, as its user types it: what is listed, fetched, checked and unpacked."""
 
-import io
 import json
 import shutil
-import zipfile
 from pathlib import Path
 
 import pytest
+from hub_layouts import packed
 from local_hub import FIRST, NOBODY, SECOND, LocalHub, Machine
 
 from atrl_bench.models.bases import base_folder
@@ -14,14 +13,6 @@ from atrl_bench.models.local import model_ref
 
 QWEN = "Qwen/Qwen2.5-VL-7B-Instruct"
 ROWS = b"PAR1" + bytes(50_000)
-
-
-def zipped(files: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
 
 
 class JsonMachine(Machine):
@@ -154,7 +145,7 @@ def test_the_commit_of_the_first_fetch_stays_until_update(machine, grouping) -> 
 
 
 def test_archives_are_unpacked_and_their_bytes_counted(machine, local_hub) -> None:
-    images = zipped({f"images/{number}.png": bytes(3_000) for number in range(10)})
+    images = packed({f"images/{number}.png": bytes(3_000) for number in range(10)})
     virl = {"39Krelease.parquet": ROWS, "images.zip": images, "39K.json": b"never asked for"}
     local_hub.add("dataset", "TIGER-Lab/ViRL39K", virl)
     listed = machine.json("fetch", "virl39k", "--dry-run")
@@ -196,18 +187,3 @@ def test_a_hub_that_does_not_answer_is_said_within_seconds_and_nothing_is_lost(m
     assert "1 of 4 are here" in text
     assert f"{QWEN}, mathverse_testmini, mathvista_testmini: ConnectError" in text
     assert "connect this machine and run the same command again" in text
-
-
-@pytest.mark.parametrize("name", ["main_7b", "geometry3k", "mathverse_testmini", "all"])
-def test_profiles_that_generate_their_data_need_nothing(machine, name) -> None:
-    machine.endpoint = NOBODY
-    for profile in ("mini", "smoke"):
-        done = machine.type("fetch", name, "--profile", profile)
-        assert done.returncode == 0, done.stderr
-        assert "nothing is to be fetched" in done.stdout
-
-
-def test_an_unknown_name_is_answered_with_near_ones(machine) -> None:
-    done = machine.type("fetch", "mathverse_testmin", "--profile", "paper")
-    assert done.returncode == 2
-    assert "mathverse_testmini" in done.stderr
