@@ -17,7 +17,6 @@ from atrl_bench.experiments.jobs import answer_task
 from atrl_bench.experiments.plan import evaluations_of
 from atrl_bench.experiments.run_dir import RunDir, read_settings
 from atrl_bench.profiles import load_profile
-from atrl_bench.resources import folder as folder_of
 from atrl_bench.results.store import Store
 
 pytestmark = needs.vllm
@@ -26,10 +25,8 @@ TRAINED = [row.id for row in load_table("main_7b").rows if row.recipe]
 
 
 def greedy_profile(folder: Path) -> Path:
-    """Return the file of a smoke profile of temperature 0, under a name of its own."""
-    text = (folder_of("recipes") / "profiles" / "smoke.yaml").read_text()
-    text = text.replace("name: smoke", "name: greedy").replace("  temperature: 0.1", "  temperature: 0.0")
-    (folder / "greedy.yaml").write_text(text)
+    """Return the file of a smoke profile of temperature 0."""
+    (folder / "greedy.yaml").write_text("base: smoke\nevaluation: {temperature: 0.0}\n")
     return folder / "greedy.yaml"
 
 
