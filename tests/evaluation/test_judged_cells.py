@@ -94,7 +94,9 @@ def test_a_judge_that_goes_down_leaves_the_answers_pending_and_the_same_command_
     assert store.cell(key).num_graded == NUM_PROBLEMS * NUM_REPEATS == backend.asked.total()
 
 
-def test_answers_without_a_verdict_are_counted_with_their_reason_and_scored_as_nothing(serve, fit, store, cell):
+def test_answers_without_a_verdict_are_counted_and_scored_as_nothing_and_they_alone_are_asked_about_again(
+    serve, fit, store, cell, backend
+):
     server = serve(answer=fit(lambda messages: "Hm." if "\n3\n" in messages[1]["content"] else "Incorrect"))
     key = cell(server.config(first_wait=0.0, num_attempts=2))
     summary = judge_summary(store, key)
@@ -102,6 +104,12 @@ def test_answers_without_a_verdict_are_counted_with_their_reason_and_scored_as_n
     failed = [s.verdict for s in store.samples(key) if s.verdict.state == "judge failed"]
     assert {(verdict.why, verdict.details["calls"]) for verdict in failed} == {("no verdict in 'Hm.'", 2)}
     assert [s.score for s in store.samples(key) if s.response.repeat == 3] == [None] * NUM_PROBLEMS
+    server.answer, server.requests = fit(lambda _: "Incorrect"), []
+    for _ in range(2):  # the second time nothing is left to ask
+        assert cell(server.config(first_wait=0.0, num_attempts=2)) == key
+        assert len(server.requests) == NUM_PROBLEMS
+    assert [s.score for s in store.samples(key) if s.response.repeat == 3] == [0.0] * NUM_PROBLEMS
+    assert backend.asked.total() == NUM_PROBLEMS * NUM_REPEATS  # no answer was generated twice
 
 
 def test_a_judge_that_fails_on_a_fifth_of_its_replies_moves_no_headline(serve, fit, store, cell):
@@ -126,20 +134,6 @@ def test_a_judge_that_fails_on_a_fifth_of_its_replies_moves_no_headline(serve, f
     said, _ = ModelScores((failing,)).blocks()
     assert said.startswith("The judge failed on 12 of 80 answers (15.0 %).")
     assert len(list(ModelScores((sound,)).blocks())) == 1
-
-
-def test_the_same_command_asks_again_about_answers_without_a_verdict_and_about_no_other(
-    serve, fit, store, cell, backend
-):
-    server = serve(answer=fit(lambda messages: "Hm." if "\n3\n" in messages[1]["content"] else "Incorrect"))
-    key = cell(server.config(first_wait=0.0, num_attempts=2))
-    server.answer, server.requests = fit(lambda _: "Incorrect"), []
-    assert cell(server.config(first_wait=0.0, num_attempts=2)) == key
-    assert len(server.requests) == NUM_PROBLEMS
-    assert [s.score for s in store.samples(key) if s.response.repeat == 3] == [0.0] * NUM_PROBLEMS
-    assert backend.asked.total() == NUM_PROBLEMS * NUM_REPEATS  # no answer was generated twice
-    assert cell(server.config(first_wait=0.0, num_attempts=2)) == key
-    assert len(server.requests) == NUM_PROBLEMS  # nothing is left to ask
 
 
 def test_a_cell_without_a_judge_has_no_summary(store, cell):
