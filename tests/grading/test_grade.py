@@ -1,12 +1,11 @@
 """Each case is a trap that a published grader fell into, or an ordinary answer; the symbolic ones share one pool."""
 
-import os
-import signal
 import subprocess
 import sys
 import time
 
 import needs
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -415,35 +414,11 @@ def test_workers_end_when_their_process_is_killed():
     assert process.stdout is not None
     assert process.stdout.readline().strip() == "correct"
     time.sleep(0.5)
-    family = _descendants(process.pid)
+    family = psutil.Process(process.pid).children(recursive=True)
     assert family
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and any(map(_is_alive, family)):
-        time.sleep(0.1)
-    assert not any(map(_is_alive, family))
-
-
-def _descendants(pid: int) -> list[int]:
-    children = []
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal() and _status(int(entry))[1] == pid:
-            children += [int(entry), *_descendants(int(entry))]
-    return children
-
-
-def _status(pid: int) -> tuple[str, int]:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            state, parent = file.read().rpartition(")")[2].split()[:2]
-    except OSError:
-        return "X", 0
-    return state, int(parent)
-
-
-def _is_alive(pid: int) -> bool:
-    return _status(pid)[0] not in "XZ"
+    assert psutil.wait_procs(family, timeout=20)[1] == []
 
 
 GRADES_IN_A_CHILD = r"""
