@@ -40,24 +40,18 @@ def test_words_that_are_no_template_are_not_asked_and_greedy_answers_are_asked_f
     assert StatedProtocol(subset="half", grader="a judge").not_ours == "subset: half; grader: a judge"
 
 
-def test_a_grader_that_is_a_published_program_is_asked_and_not_said_to_be_lacking(tmp_path):
+def test_a_checkpoint_is_asked_under_both_protocols_and_a_grader_that_is_a_program_is_asked_too(tmp_path):
     assert StatedProtocol(grader="mathruler").sizes() == {"grader": "mathruler"}
     assert StatedProtocol(subset="half", grader="mathruler").not_ours == "subset: half"
     plan = plan_table("released_7b", run_dir(tmp_path, "paper"), rows=["vppo_7b", "vppo_7b_authors"])
-    ours, authors = (asked_in(job.protocol, plan.run_dir).profile.evaluation.grader for job in plan.jobs)
-    assert (ours, authors) == (None, "mathruler")
+    assert [job.model for job in plan.jobs] == ["chamber111/VPPO-7B"] * 2
+    ours, authors = (asked_in(job.protocol, plan.run_dir).profile.evaluation for job in plan.jobs)
+    assert (ours.grader, authors.grader, authors.temperature) == (None, "mathruler", 1.0)
 
 
 def test_the_code_decides_over_the_text_where_a_protocol_is_asked():
     paper = load_paper("vl_rethinker")
     assert (paper.protocol.temperature, paper.as_printed.temperature) == (0.0, 0.6)
-
-
-def test_a_checkpoint_is_asked_under_both_protocols_and_the_store_tells_them_apart(tmp_path):
-    plan = plan_table("released_7b", run_dir(tmp_path, "paper"), rows=["vppo_7b", "vppo_7b_authors"])
-    ours, authors = plan.jobs
-    assert ours.model == authors.model == "chamber111/VPPO-7B"
-    assert (ours.protocol, authors.protocol.temperature) == (None, 1.0)
 
 
 def test_printed_scores_of_a_checkpoint_come_from_its_papers_folder_and_are_typed_once():
