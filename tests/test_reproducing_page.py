@@ -11,13 +11,10 @@ from pathlib import Path
 
 import needs
 import pytest
-import typer
 from local_hub import FIRST, NOBODY, LocalHub, Machine
 
 from atrl_bench import resources
-from atrl_bench.cli import app
 from atrl_bench.engines.model_server import serve_command
-from atrl_bench.evaluation.tasks import expand
 from atrl_bench.models.bases import base_folder
 from atrl_bench.models.vllm_flags import vllm_flags
 from atrl_bench.profiles import load_profile
@@ -28,10 +25,6 @@ TEXT = PAGE.read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```\n(.*?)^```", TEXT, re.S | re.M)
 LINES = [line.partition(" #")[0].strip() for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
 LINES = [" ".join(line.split()) for line in LINES if line]
-# `accelerate launch` runs ours with `-m atrl_bench`.
-OURS = [
-    re.split(r"atrl-bench |-m atrl_bench ", line)[1] for line in LINES if re.search(r"atrl-bench |-m atrl_bench ", line)
-]
 INLINE = [words.removeprefix("atrl-bench ") for words in re.findall(r"`(atrl-bench \w[^`]+)`", TEXT)]
 TYPED = [line.removeprefix("atrl-bench ") for line in LINES if line.startswith("atrl-bench ")]
 
@@ -49,16 +42,6 @@ OTHERS = ("python -m venv", "vllm serve", "serving/bin/", "pip install", "export
 SHOWING = ("trackio show", "tensorboard")
 JUDGE_URL = "http://localhost:8001/v1"
 SMALL = ("--columns", "geoqa_test")
-
-
-@pytest.mark.parametrize("line", [*OURS, *INLINE])
-def test_a_command_of_the_page_exists_with_its_options_and_tasks(line) -> None:
-    verb, *words = shlex.split(line)
-    command = typer.main.get_command(app()).commands[verb]
-    known = {name for parameter in command.params for name in parameter.opts}
-    assert {word for word in words if word.startswith("-")} <= known
-    if "--tasks" in words:
-        assert expand(words[words.index("--tasks") + 1].split(","))
 
 
 def test_every_command_of_the_page_is_run_by_a_test_or_is_another_program_s() -> None:
