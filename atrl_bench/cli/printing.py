@@ -79,7 +79,7 @@ def _row_lines(block: Rows) -> Iterator[Text]:
     from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
-    rows = [[one_line(cell) for cell in row] for row in (block.head, *block.rows)]
+    rows = [[_indent(cell) + one_line(cell) for cell in row] for row in (block.head, *block.rows)]
     # The last cell of a row has no column to keep to, unless it is a number.
     widths = [
         max((cell_len(row[n]) for row in rows if n < len(row) - (n not in block.right)), default=0)
@@ -97,5 +97,10 @@ def _row_lines(block: Rows) -> Iterator[Text]:
             width, last = WIDTH - cell_len(first), row[-1]
             lines = [(first + (last if len(last) <= width else last[: width - 1].rstrip() + "…")).rstrip()]
         else:
+            first += _indent(row[-1])
             lines = folded(row[-1], first=first, rest=" " * cell_len(first))
         yield from (Text(line, "bold" if row is rows[0] else "") for line in lines)
+
+
+def _indent(cell: str) -> str:
+    return cell[: len(cell) - len(cell.lstrip(" "))]

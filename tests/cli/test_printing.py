@@ -49,6 +49,11 @@ def test_a_row_of_fewer_cells_has_the_rest_of_the_line_to_itself():
     assert printed(rows) == ["ok  disk  enough", "    -> a command that is wider than the second column"]
 
 
+def test_a_row_that_begins_with_spaces_belongs_to_the_one_above():
+    rows = Rows([("task", "1"), ("  part", "2"), (f"  {'word ' * 20}",)], right=(1,), indent=0)
+    assert printed(rows) == ["task    1", "  part  2", "  word" + " word" * 14, "  word word word word word"]
+
+
 def test_a_cell_that_is_cut_says_so():
     [line] = printed(Rows([("name", "word " * 30)], cut=True))
     assert len(line) <= 80
