@@ -173,11 +173,13 @@ class Store:
         return [row[0] for row in self._read("SELECT problem_id FROM problems WHERE cell = ? ORDER BY position", key)]
 
     def add_skipped(self, key: str, problem_id: str, reason: str) -> None:
-        """Record a row of the dataset that could not be asked: it is counted and named, never scored."""
+        """Record a row of the dataset that cannot be asked: it is counted and named until it is answered after all."""
         self._write("add_skipped", [(key, problem_id, reason)])
 
     def skipped(self, key: str) -> dict[str, str]:
-        return dict(self._read("SELECT problem_id, reason FROM skipped WHERE cell = ? ORDER BY problem_id", key))
+        answered = "SELECT problem_id FROM responses WHERE cell = ?1"
+        query = f"SELECT problem_id, reason FROM skipped WHERE cell = ?1 AND problem_id NOT IN ({answered}) ORDER BY 1"
+        return dict(self._read(query, key))
 
     def add_responses(self, key: str, responses: Sequence[Response]) -> int:
         """Store a batch in one transaction and return how many were new; an answer that is there is never replaced."""

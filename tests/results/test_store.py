@@ -100,6 +100,8 @@ def test_a_finished_cell_counts_what_it_holds(store, key):
     cell = store.cell(key)
     assert (cell.state, cell.expected, cell.num_responses, cell.num_graded) == ("done", 2, 2, 1)
     assert store.skipped(key) == {"p9": "the image does not decode"}
+    store.add_skipped(key, "p0", "it took too long to decode, before it was answered")
+    assert list(store.skipped(key)) == ["p9"]
     assert [c.key for c in store.cells(task="geoqa_test", state="done")] == [key]
     assert store.cells(task="another") == store.cells(engine="vllm") == [], "a spec without the field does not match"
 
