@@ -186,7 +186,7 @@ class Loop(Trainer):
         """A group for each problem of the rollout, or for others in place of those that dynamic sampling drops."""
         number = self.rollout
         groups = self.generate(rows, f"{number}:0")
-        correct = torch.cat([group.accuracies.clamp(min=0) for group in groups])
+        correct = torch.cat([group.accuracies.clamp(0, 1) for group in groups])
         # Of the rollout's own problems, before any is replaced: what dynamic sampling leaves says little of the policy.
         self.note("accuracy", correct.nanmean().item())
         if (settings := self.recipe.dynamic_sampling) is None:

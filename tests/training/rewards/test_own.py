@@ -110,6 +110,17 @@ def test_two_of_one_name_have_metrics_of_their_own_as_terms_of_the_loss_do(open_
     assert (logged(trainer, "loss/cost")[0], logged(trainer, "loss/cost_2")[0]) == (1.0, 2.0)
 
 
+def test_the_accuracy_is_a_share_whatever_stands_first_pays(open_trainer, questions, tmp_path):
+    (tmp_path / "high.py").write_text(
+        "def high(completions, **_):\n    return [3.0, 0.5, -1.0, 0.5] * (len(completions) // 4)\n"
+    )
+    recipe = load_recipe("grpo", data=questions, rewards=f"{tmp_path}/high.py:high", overrides={"num_rollouts": 1})
+    trainer = open_trainer(recipe, None)
+    trainer.train()
+    # 3 counts as 1 and -1 as 0: (1 + 0.5 + 0 + 0.5) / 4; the reward is what it is: (3 + 0.5 - 1 + 0.5) / 4.
+    assert (logged(trainer, "accuracy"), logged(trainer, "rewards/high/mean")) == ([0.5], [0.75])
+
+
 def test_a_column_of_ones_own_reaches_it_whatever_it_is_called(open_trainer, tmp_path):
     names = ("kind", "truth", "level")
     rows = [{"question": f"{n} + 0?", "answer": str(n)} | dict.fromkeys(names, f"mine {n}") for n in range(16)]
