@@ -13,12 +13,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 from atrl_bench.digests import recall, remember
 from atrl_bench.engines import stop
 from atrl_bench.engines.devices import Devices, environment
 from atrl_bench.engines.local import NUM_ATTEMPTS, exit_reason, start_worker
+from atrl_bench.engines.processes import TEMPORARY
 from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.resources import folder
 
@@ -63,7 +65,10 @@ def run(
     variables = environment(devices) | {PARENT: str(os.getpid()), stop.FILE: str(stop_file)}
     if not devices.gpus:
         variables |= {"ACCELERATE_USE_CPU": "true"}
-    with stop.heard(stop_file.touch) if saves else nullcontext() as request:
+    with (
+        stop.heard(stop_file.touch) if saves else nullcontext() as request,
+        TemporaryDirectory(prefix="atrl-bench-", ignore_cleanup_errors=True) as variables[TEMPORARY],
+    ):
         for _ in range(NUM_ATTEMPTS if devices.machines is None else 1):
             code = _exit_code([*starter, *command], os.environ | variables, log)
             if not code:

@@ -29,6 +29,7 @@ T = TypeVar("T")
 PATIENCE = timedelta(days=7)
 # In a training all do the same work: one that is so much later than the others hangs.
 PATIENCE_IN_TRAINING = timedelta(minutes=30)
+TEMPORARY = "ATRL_BENCH_TEMPORARY"  # the folder that whoever started them takes away, however they end
 CHUNK = 256 * 2**20  # bytes of a file that are sent at a time
 
 
@@ -109,7 +110,7 @@ class Processes:
         if self.is_main:
             yield folder
             return
-        with tempfile.TemporaryDirectory(prefix="atrl-bench-") as name:
+        with tempfile.TemporaryDirectory(prefix="atrl-bench-", dir=os.environ.get(TEMPORARY)) as name:
             yield Path(name)
 
     def send(self, folder: Path) -> None:

@@ -107,6 +107,20 @@ def test_a_process_that_dies_without_a_word_is_begun_again_and_is_a_failure_in_t
     assert (failing / "job.log").read_text() == "begun\n" * 3
 
 
+def test_the_folder_of_a_process_beside_the_main_one_is_gone_however_that_ends(failing, monkeypatch):
+    (failing / "failing_module.py").write_text(
+        "import os; from pathlib import Path; from atrl_bench.engines.processes import Processes\n"
+        "with Processes(1, 2).own_folder(Path()) as folder: print(folder.is_dir(), flush=True), os.kill(os.getpid(), 9)"
+    )
+    (failing / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(failing / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)  # read anew, here too
+    with pytest.raises(LaunchError):
+        launch.run("failing_module", failing / "order.json", "cpu", Devices(), failing / "job.log")
+    assert (failing / "job.log").read_text() == "True\n" * 3
+    assert list((failing / "temporary").iterdir()) == []
+
+
 def test_a_process_that_is_killed_while_it_says_why_leaves_no_half_of_it(failing):
     half = 'file.write(\'{"what": "There\'), file.flush(), os.kill(os.getpid(), 9)'
     killed = f"import json, os\njson.dump = lambda _, file: ({half})\n"
