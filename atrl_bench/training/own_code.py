@@ -104,7 +104,7 @@ def _source(kind: Kind, name: str) -> Path:
     else:
         try:
             spec = importlib.util.find_spec(module)
-        except ImportError:
+        except (ImportError, ValueError):  # __main__ has none
             spec = None
         path = Path(spec.origin) if spec is not None and spec.origin else Path(module)
     if not (path.is_file() and function.isidentifier()):

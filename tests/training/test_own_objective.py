@@ -33,6 +33,9 @@ def broken(batch, scored):
 def ones(rollout, responses, tools):
     return rollout.advantages.new_ones(len(rollout))
 
+def array(rollout, responses, tools):
+    return rollout.advantages.new_ones(len(rollout)).double().cpu().numpy()
+
 def few(rollout, responses, tools):
     return rollout.advantages[:1]
 """
@@ -147,9 +150,11 @@ def test_a_function_is_a_term_and_its_mean_a_metric(make_trainer, code):
     assert (found - loss_of(trainer, batch)).item() == pytest.approx(by_response.mean().item(), rel=1e-3)
 
 
-def test_with_a_credit_advantages_of_ones_own_are_multiplied_by_it(make_trainer, code):
-    trainer = make_trainer("grpo", advantages=f"{code}:ones", credit="atrl")
+@pytest.mark.parametrize("name", ["ones", "array"])
+def test_with_a_credit_advantages_of_ones_own_are_multiplied_by_it(make_trainer, code, name):
+    trainer = make_trainer("grpo", advantages=f"{code}:{name}", credit="atrl")
     batch = rollout_of(trainer)
+    assert batch.advantages.dtype == torch.float32
     mean_B = (batch.advantages * batch.mask_BT).sum(1) / batch.mask_BT.sum(1)
     assert torch.allclose(mean_B, torch.ones(len(batch)), atol=1e-4), "a credit has mean one"
     assert not torch.equal(batch.advantages, torch.ones_like(batch.advantages))

@@ -62,12 +62,12 @@ class OwnAdvantages(GroupRelative):
 
     every_group = True  # who knows
 
-    def __init__(self, name: str, function: Callable[..., Tensor]) -> None:
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self._name, self._function = name, function
 
     def __call__(self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools) -> Tensor:
         with own_code.telling("advantages", self._name):
-            advantages = self._function(rollout, responses, tools)
+            advantages = torch.as_tensor(self._function(rollout, responses, tools)).to(rollout.advantages)
             if advantages.shape not in (shape := rollout.mask_BT.shape, shape[:1]):
                 raise ValueError(f"It returned {tuple(advantages.shape)} where tokens are {tuple(shape)}.")
         return advantages

@@ -5,6 +5,8 @@ Shapes: P problems, G responses to each, R of them together; F rewards.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import math
 import warnings
 from collections import Counter
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.results.records import Gold
+from atrl_bench.training import own_code
 from atrl_bench.training.advantages import are_mixed
 from atrl_bench.training.own_code import numbered
 from atrl_bench.training.rewards import GroupReward, Reward
@@ -51,6 +54,23 @@ class AccuracyReward:
             for state in ("unparseable", "timed out"):
                 log_metric(f"grading/{state}", states[state] / len(verdicts))
         return [1.0 if verdict.state == "correct" else -1.0 for verdict in verdicts]
+
+
+class OwnReward:
+    """A user's own reward, whose mistakes are told with its name."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.__name__ = name.rpartition(":")[2]
+        self._name, self._function = name, function
+
+    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float]:
+        with own_code.telling("rewards", self._name):
+            found = self._function(completions=completions, **columns)
+            found = asyncio.run(found) if inspect.iscoroutine(found) else found
+            rewards = [math.nan if reward is None else float(reward) for reward in found]
+            if len(rewards) != len(completions):
+                raise ValueError(f"It returned {len(rewards)} rewards for {len(completions)} responses.")
+        return rewards
 
 
 class Rewards:

@@ -5,10 +5,9 @@ Beside the shipped ones: code of the user's own (own_code.py). A plus adds sever
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from atrl_bench.training import own_code
 from atrl_bench.training.own_code import names
@@ -58,24 +57,10 @@ def find_reward(name: str) -> AnswerReward:
 
 
 def _own(name: str) -> Reward:
+    from atrl_bench.training.rewards.combined import OwnReward
+
     made = own_code.make("rewards", name, {})
-    return made if isinstance(made, GroupReward) else Checked(name, made)
-
-
-class Checked:
-    """A user's own reward, whose mistakes are told with its name."""
-
-    def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        self.__name__ = name.rpartition(":")[2]
-        self._name, self._function = name, function
-
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float]:
-        with own_code.telling("rewards", self._name):
-            found = self._function(completions=completions, **columns)
-            rewards = [math.nan if reward is None else float(reward) for reward in found]
-            if len(rewards) != len(completions):
-                raise ValueError(f"It returned {len(rewards)} rewards for {len(completions)} responses.")
-        return rewards
+    return made if isinstance(made, GroupReward) else OwnReward(name, made)
 
 
 def own_rewards(rewards: str) -> list[str]:

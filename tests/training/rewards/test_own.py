@@ -23,6 +23,9 @@ from atrl_bench.training.rewards import GroupReward
 def brief(completions, level, **_):
     return [1.0 if len(one[0]["content"]) < 10 * of else 0.0 for one, of in zip(completions, level)]
 
+async def later(completions, **columns):
+    return brief(completions, **columns)
+
 def none_for_easy(completions, level, **_):
     return [None if of < 2 else 1.0 for of in level]
 
@@ -69,11 +72,12 @@ def questions(tmp_path):
     return str(tmp_path / "mine.jsonl")
 
 
-def test_it_is_called_as_trl_calls_one_with_the_columns_of_the_set(code):
-    reward = find_reward(f"{code}:brief").make(None)
+@pytest.mark.parametrize("name", ["brief", "later"])
+def test_it_is_called_as_trl_calls_one_with_the_columns_of_the_set(code, name):
+    reward = find_reward(f"{code}:{name}").make(None)
     completions = [[{"role": "assistant", "content": "7"}], [{"role": "assistant", "content": "x" * 30}]]
     assert reward(completions=completions, level=[1, 2], answer=["7", "7"]) == [1.0, 0.0]
-    assert reward.__name__ == "brief"
+    assert reward.__name__ == name
 
 
 def test_a_training_is_paid_by_it_beside_the_accuracy(open_trainer, code, questions, coin_grader):
