@@ -98,8 +98,8 @@ class TaskScores:
     def rows(self) -> Iterable[tuple[str, ...]]:
         yield from _score_rows(self.task, self.scores, self.between)
         for key, parts in self.by.items():
-            yield (f"by {key}:",)
-            yield from (_row(f"· {value}", self.headline, score) for value, score in parts.items())
+            yield (f"  by {key}:",)
+            yield from (_row(f"    {value}", self.headline, score) for value, score in parts.items())
         yield from (_row(f"  {name}", self.headline, score) for name, score in self.variants.items())
         states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items()))
         yield (

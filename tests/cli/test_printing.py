@@ -67,9 +67,9 @@ def test_scores_of_a_benchmarks_parts_are_told_apart_whatever_their_names_have_i
     facts = {"skipped": {}, "truncated": 0, "tokens": 1.0, "thought_tokens": 0.0, "states": {}, "variants": {}}
     task = TaskScores("vsi", "VSI", "m", "k", 4, 1, headline="acc@1", scores={}, by=by, judge=None, **facts)
     lines = text_of(ModelScores((task,))).split("\n")
-    assert lines[0] == "by question_type:"
+    assert lines[0] == "  by question_type:"
     names = [line.partition(" acc@1")[0].rstrip() for line in lines[1:6]]
-    assert names[0] == "· object_size_estimation"
+    assert names[0] == "    object_size_estimation"
     assert len(set(names)) == 5
     assert max(map(len, lines)) <= 80
 
