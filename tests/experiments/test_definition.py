@@ -4,6 +4,7 @@ from decimal import Decimal
 
 import pytest
 
+from atrl_bench.credit.rules import rule_names
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.evaluation.tasks import expand
 from atrl_bench.experiments.definition import (
@@ -77,9 +78,10 @@ def test_every_file_of_scores_belongs_to_a_table_and_a_score_that_is_not_printed
 
 
 @pytest.mark.parametrize("name", list_tables())
-def test_every_row_that_can_be_trained_names_a_recipe_that_takes_its_settings(name):
+def test_every_row_names_a_rule_and_one_that_can_be_trained_a_recipe_that_takes_its_settings(name):
     table = load_table(name)
     for row in table.rows:
+        assert row.credit.rule in rule_names(), "a plan of shipped tables does not load the rules to see"
         if row.recipe:
             recipe = table.recipe_of(row)
             if recipe.method == "rollouts":
