@@ -17,6 +17,7 @@ from pathlib import Path
 
 import hub_layouts
 import hypothesis
+import psutil
 import pytest
 from http_servers import Body, ChatServer, Reply
 from local_hub import LocalHub
@@ -39,6 +40,12 @@ if threading.current_thread() is threading.main_thread():
     # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the commands that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the real hub; the local one is asked by processes of their own
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores, for slow tests wait a quarter of their time for processes that begin or die."""
+    return (psutil.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(config, items):
