@@ -66,12 +66,6 @@ def test_a_digest_is_the_same_before_and_after_the_download_and_in_a_folder(
     assert local_hub.sent.count("data/test.parquet") == 1
 
 
-def test_with_what_was_fetched_no_network_is_needed(local_hub, rows, expected, tmp_path) -> None:
-    run(FETCH, tmp_path, local_hub.url)
-    assert run(FETCH, tmp_path, NOBODY) == expected
-    assert run(DIGEST, tmp_path, NOBODY, HF_HUB_OFFLINE="1") == expected
-
-
 def test_the_run_folder_knows_the_digest_where_nothing_was_fetched_and_there_is_no_network(
     local_hub, rows, expected, tmp_path
 ) -> None:
