@@ -120,14 +120,6 @@ def test_the_store_counts_what_it_holds_without_looking(store, key):
     assert store.miscounted() == []
 
 
-def test_a_count_that_is_wrong_is_noticed_and_made_right_again(store, key):
-    store.add_responses(key, [response("p0")])
-    changed_on_disk(store, "UPDATE counts SET responses = 5")
-    assert store.miscounted() == [key]
-    store.recount(key)
-    assert (store.miscounted(), store.cell(key).num_responses) == ([], 1)
-
-
 def test_a_cell_has_another_version_after_every_change_of_it_and_of_no_other(store, key):
     versions = [store.cell(key).version]
     for change in (
