@@ -114,16 +114,12 @@ def test_a_point_is_compared_with_what_the_paper_compares_its_neighbours_with():
         ("alpha", InvalidFileError, "not field=value"),
         ("alpha=", InvalidFileError, "not field=value"),
         ("alpha=[1", InvalidFileError, r"outlier_scale=\[1"),
+        ("topk=0.3 kept_fraction=0.4", InvalidFileError, "kept_fraction is set twice"),
     ],
 )
 def test_a_setting_that_is_none_is_a_clear_error(setting, error, message):
     with pytest.raises(error, match=message):
-        with_points(load_table("hard_truncation"), [setting])
-
-
-def test_one_field_has_one_list_of_values():
-    with pytest.raises(InvalidFileError, match="kept_fraction is set twice"):
-        with_points(load_table("hard_truncation"), ["topk=0.3", "kept_fraction=0.4"])
+        with_points(load_table("hard_truncation"), setting.split())
 
 
 def test_one_point_needs_itself_and_what_it_is_set_against(tmp_path, mini_world):
