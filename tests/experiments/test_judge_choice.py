@@ -80,10 +80,9 @@ def test_the_key_of_a_judge_is_nowhere_in_the_folder(serve, fit, tmp_path, monke
     assert not any(b"sk-very-secret" in content for content in contents)
 
 
-@pytest.mark.parametrize("reply", ["Correct", "Incorrect"])
-def test_a_judge_that_is_not_fit_or_does_not_answer_is_not_chosen(serve, tmp_path, reply):
+def test_a_judge_that_is_not_fit_or_does_not_answer_is_not_chosen(serve, tmp_path):
     with pytest.raises(EndpointError, match="fails on answers whose verdict is known"):
-        judge_choice.choose_judge(run_dir(tmp_path), serve(reply).config())
+        judge_choice.choose_judge(run_dir(tmp_path), serve("Correct").config())
     assert run_dir(tmp_path).judge is None
     with pytest.raises(EndpointError):
         judge_choice.choose_judge(
@@ -209,10 +208,6 @@ def test_a_table_is_judged_by_the_folders_judge_and_goes_back_to_the_rules_witho
     def score(outcome):
         return outcome.table.rows[0].cells[0].estimate.mean
 
-    def answers():
-        with run_dir(tmp_path).open_store() as store:
-            return [[sample.response.text for sample in store.samples(cell.key)] for cell in store.cells()]
-
     by_rules = table()
     assert any("No judge model was used" in note for note in by_rules.table.notes)
     server = serve(answer=fit(generous))
@@ -221,8 +216,6 @@ def test_a_table_is_judged_by_the_folders_judge_and_goes_back_to_the_rules_witho
     assert judged.failures == {}
     assert score(by_rules) < score(judged)
     assert any("decided by a judge, qwen" in note for note in judged.table.notes)
-    one, other = answers()  # of two cells
-    assert one == other
     page = next((tmp_path / "reports" / "samples").rglob("*.html")).read_text()
     assert "judge qwen:" in page
     asked = len(server.requests)
