@@ -4,7 +4,6 @@ import base64
 import json
 
 import pytest
-from http_servers import ChatServer
 
 from atrl_bench.grading.judge import charts
 from atrl_bench.grading.judge.charts import CRITERIA, ask_about, parse_points, with_opinions
@@ -57,9 +56,9 @@ def test_the_six_criteria_make_a_hundred_points():
 # Asking -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_reference_is_the_first_picture_and_the_candidate_the_second():
-    with ChatServer(json.dumps(HALF)) as server:
-        [opinion] = ask(server, [(b"the reference", b"the candidate")])
+def test_the_reference_is_the_first_picture_and_the_candidate_the_second(serve):
+    server = serve(json.dumps(HALF))
+    [opinion] = ask(server, [(b"the reference", b"the candidate")])
     assert opinion.reading == HALF
     content = server.requests[0]["messages"][-1]["content"]
     assert [part["type"] for part in content] == ["text", "image_url", "text", "image_url"]
@@ -69,23 +68,26 @@ def test_the_reference_is_the_first_picture_and_the_candidate_the_second():
     assert [base64.b64decode(url.split(",")[1]) for url in urls] == [b"the reference", b"the candidate"]
 
 
-def test_a_reply_without_points_is_asked_for_again_and_then_not_scored():
-    with ChatServer("Nice charts!", json.dumps(FULL)) as server:
-        assert ask(server, [(b"a", b"b")])[0].reading == FULL
-        assert len(server.requests) == 2
-    with ChatServer("Nice charts!") as server:
-        [opinion] = ask(server, [(b"a", b"b")])
-        assert (opinion.reading, len(server.requests)) == (None, 3)
+def test_a_reply_without_points_is_asked_for_again_and_then_not_scored(serve):
+    server = serve("Nice charts!", json.dumps(FULL))
+    assert ask(server, [(b"a", b"b")])[0].reading == FULL
+    assert len(server.requests) == 2
+    server = serve("Nice charts!")
+    [opinion] = ask(server, [(b"a", b"b")])
+    assert (opinion.reading, len(server.requests)) == (None, 3)
 
 
-def test_the_same_pair_is_asked_about_once_and_the_reverse_is_another():
-    with ChatServer(json.dumps(FULL)) as server:
-        assert len(ask(server, [(b"a", b"b"), (b"a", b"b"), (b"b", b"a")])) == 3
-        assert len(server.requests) == 2
-        assert ask(server, []) == []
+def test_the_same_pair_is_asked_about_once_and_the_reverse_is_another(serve):
+    server = serve(json.dumps(FULL))
+    assert len(ask(server, [(b"a", b"b"), (b"a", b"b"), (b"b", b"a")])) == 3
+    assert len(server.requests) == 2
+    assert ask(server, []) == []
 
 
 # Both levels ------------------------------------------------------------------------------------------------------
+
+
+ANSWERS = [("```python\ncandidate\n```", Gold("gold", kind="text", metric="chart"))]
 
 
 def scored(low, *, executed=1.0):
@@ -100,10 +102,9 @@ def drawings(monkeypatch):
     )
 
 
-def test_with_a_judge_an_answer_is_worth_the_mean_of_both_levels(drawings):
-    answers = [("```python\ncandidate\n```", Gold("gold", kind="text", metric="chart"))]
-    with ChatServer(json.dumps(HALF)) as server:
-        [verdict] = with_opinions(answers, [scored(0.75)], server.config(sleep=lambda _: None))
+def test_with_a_judge_an_answer_is_worth_the_mean_of_both_levels(serve, drawings):
+    server = serve(json.dumps(HALF))
+    [verdict] = with_opinions(ANSWERS, [scored(0.75)], server.config(sleep=lambda _: None))
     # (0.75 + 50 / 100) / 2
     assert (verdict.state, verdict.score) == ("wrong", 0.625)
     assert (verdict.details["low"], verdict.details["high"], verdict.details["judge_types"]) == (0.75, 0.5, 0.5)
@@ -111,15 +112,13 @@ def test_with_a_judge_an_answer_is_worth_the_mean_of_both_levels(drawings):
     assert [base64.b64decode(url.split(",")[1]) for url in urls] == [b"gold", b"candidate"]
 
 
-def test_what_does_not_run_stays_at_0_without_being_asked_about(drawings):
-    answers = [("```python\ncandidate\n```", Gold("gold", kind="text", metric="chart"))]
-    with ChatServer(json.dumps(FULL)) as server:
-        assert with_opinions(answers, [scored(0.0, executed=0.0)], server.config()) == [scored(0.0, executed=0.0)]
-        assert server.requests == []
+def test_what_does_not_run_stays_at_0_without_being_asked_about(serve, drawings):
+    server = serve(json.dumps(FULL))
+    assert with_opinions(ANSWERS, [scored(0.0, executed=0.0)], server.config()) == [scored(0.0, executed=0.0)]
+    assert server.requests == []
 
 
-def test_an_answer_without_an_opinion_is_not_scored(drawings):
-    answers = [("```python\ncandidate\n```", Gold("gold", kind="text", metric="chart"))]
-    with ChatServer("no") as server:
-        [verdict] = with_opinions(answers, [scored(0.75)], server.config(sleep=lambda _: None))
+def test_an_answer_without_an_opinion_is_not_scored(serve, drawings):
+    server = serve("no")
+    [verdict] = with_opinions(ANSWERS, [scored(0.75)], server.config(sleep=lambda _: None))
     assert (verdict.state, verdict.score, verdict.points) == ("judge failed", None, 0.0)
