@@ -37,7 +37,9 @@ def content(store: Store, key: str) -> list:
     ]
 
 
-def test_every_problem_gets_every_repeat_once_and_a_verdict(store, backend, tmp_path) -> None:
+def test_every_problem_gets_every_repeat_once_and_a_verdict_and_nothing_reaches_the_terminal(
+    store, backend, tmp_path, capfd
+) -> None:
     data = write_geoqa(tmp_path / "data", [picture()] * 5)
     key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
     assert backend.asked == Counter({(str(place), repeat): 1 for place in range(5) for repeat in range(NUM_REPEATS)})
@@ -45,6 +47,7 @@ def test_every_problem_gets_every_repeat_once_and_a_verdict(store, backend, tmp_
     assert [s.score for s in store.samples(key)] == [1.0, *[0.0] * (NUM_REPEATS - 1)] * 5
     cell = store.cell(key)
     assert (cell.state, cell.expected, cell.num_graded) == ("done", 5 * NUM_REPEATS, 5 * NUM_REPEATS)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_longest_come_first_and_a_batch_of_shorter_ones_has_more_of_them() -> None:
@@ -253,12 +256,6 @@ def test_whatever_can_change_the_number_changes_the_key(tmp_path) -> None:
     ]
     assert len({spec.key for spec in specs}) == len(specs)
     assert cell_spec("mini", "geoqa_test", **base) == specs[0]
-
-
-def test_nothing_reaches_the_terminal(store, backend, tmp_path, capfd) -> None:
-    data = write_geoqa(tmp_path / "data", [picture()] * 2)
-    evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
-    assert capfd.readouterr() == ("", "")
 
 
 def test_an_evaluation_needs_no_lmms_eval(tmp_path) -> None:
