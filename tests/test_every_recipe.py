@@ -1,4 +1,4 @@
-"""Every shipped recipe as its user runs it: a checkpoint that loads, its metrics, and the same answers twice."""
+"""Every shipped recipe as its user runs it: a checkpoint that loads, and its metrics."""
 
 import json
 from pathlib import Path
@@ -40,12 +40,8 @@ def test_a_recipe_trains_to_a_checkpoint_that_answers(folder, name, overrides, t
     assert load_recipe(checkpoint / "recipe.yaml") == load_recipe(name, **overrides)
 
     data = run_dir.provide("geoqa")
-    texts = []
-    for store_path in (tmp_path / "one.sqlite", tmp_path / "two.sqlite"):  # loaded back twice: the same numbers
-        with Store.open(store_path) as store:
-            options = EvaluationOptions(limit=6)
-            key = evaluate(checkpoint, "geoqa_test", options, store=store, profile=SMOKE, data_dir=data)
-            texts.append([(s.response.text, s.score) for s in store.samples(key)])
-    assert texts[0] == texts[1]
-    assert len(texts[0]) == 6 * SMOKE.evaluation.num_repeats
+    with Store.open(tmp_path / "store.sqlite") as store:
+        options = EvaluationOptions(limit=6)
+        key = evaluate(checkpoint, "geoqa_test", options, store=store, profile=SMOKE, data_dir=data)
+        assert len(store.samples(key)) == 6 * SMOKE.evaluation.num_repeats
     assert train_recipe(name, overrides, run_dir, quiet=True) == result
