@@ -164,6 +164,20 @@ def test_the_key_of_a_cell_has_the_served_name_and_not_the_address(tmp_path) -> 
 
 # Servers of every kind --------------------------------------------------------------------------------------------
 
+
+@pytest.fixture
+def asked(store, tmp_path):
+    """Return a function that asks a server about so many problems of GeoQA and returns the key of their cell."""
+
+    def ask(server: ChatServer, num_problems: int = 1, repeats: int | None = None, **endpoint: Any) -> str:
+        if not (data := tmp_path / "data").exists():
+            write_geoqa(data, [picture()] * num_problems)
+        options = EvaluationOptions(endpoint=server.endpoint(**endpoint), repeats=repeats)
+        return evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
+
+    return ask
+
+
 PROMPT = Prompt("a", [{"role": "user", "content": [{"type": "text", "text": "Question 0"}]}], [])
 WARM = Sampling(8, temperature=1.0)
 
@@ -183,11 +197,9 @@ def test_token_counts_add_up_to_what_the_server_said() -> None:
     assert shares(7, [0, 0]) == [0, 0]
 
 
-def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(store, tmp_path) -> None:
-    data = write_geoqa(tmp_path / "data", [picture()] * 2)
+def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(store, asked) -> None:
     with ChatServer(completion("\\boxed{0}")) as server:
-        options = EvaluationOptions(endpoint=server.endpoint(), repeats=3)
-        key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
+        key = asked(server, 2, repeats=3)
     assert len(store.responses(key)) == 6
     # At most one request a thread was under way when the first reply told.
     assert Counter(body.get("n", 1) for body in server.requests)[1] >= 4
@@ -195,9 +207,8 @@ def test_a_server_that_gives_one_answer_a_request_is_asked_for_one_at_a_time(sto
 
 
 def test_where_a_server_gives_one_answer_a_request_the_repeats_of_a_problem_are_asked_for_side_by_side(
-    store, tmp_path
+    store, asked
 ) -> None:
-    data = write_geoqa(tmp_path / "data", [picture()] * 1)
     all_there = threading.Barrier(7)  # broken after ten seconds, should they come one after another
 
     first = iter([True])
@@ -208,8 +219,7 @@ def test_where_a_server_gives_one_answer_a_request_the_repeats_of_a_problem_are_
         return completion("\\boxed{0}")
 
     with ChatServer(answer=reply) as server:
-        options = EvaluationOptions(endpoint=server.endpoint(), repeats=8)
-        key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
+        key = asked(server, repeats=8)
     assert sorted(repeat for _, repeat in store.responses(key)) == list(range(8))
     assert not all_there.broken
 
@@ -297,17 +307,14 @@ def test_what_would_change_the_experiment_is_never_left_out(sampling, message) -
     "reply",
     [
         completion(None, finish="content_filter"),
-        completion("", finish="stop"),
         refusal(400, "The response was filtered", code="content_filter"),
         refusal(400, "Your request was rejected by our safety system.", code="content_policy_violation"),
     ],
-    ids=["null", "empty", "refused", "policy"],
+    ids=["null", "refused", "policy"],
 )
-def test_a_blocked_answer_is_an_empty_one_and_no_error(reply, store, tmp_path) -> None:
-    data = write_geoqa(tmp_path / "data", [picture()] * 1)
+def test_a_blocked_answer_is_an_empty_one_and_no_error(reply, store, asked) -> None:
     with ChatServer(reply) as server:
-        options = EvaluationOptions(endpoint=server.endpoint(), repeats=1)
-        key = evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
+        key = asked(server, repeats=1)
     [sample] = store.samples(key)
     assert (sample.response.text, sample.verdict.state) == ("", "unparseable")
 
@@ -387,7 +394,7 @@ def test_one_request_tells_a_busy_server_from_one_that_refuses() -> None:
 # Whole runs -------------------------------------------------------------------------------------------------------
 
 
-def test_no_more_requests_are_under_way_than_allowed(store, tmp_path) -> None:
+def test_no_more_requests_are_under_way_than_allowed(asked) -> None:
     under_way, most, lock = 0, 0, threading.Lock()
 
     class Slow(EndpointModel):
@@ -402,48 +409,36 @@ def test_no_more_requests_are_under_way_than_allowed(store, tmp_path) -> None:
                 with lock:
                     under_way -= 1
 
-    data = write_geoqa(tmp_path / "data", [picture()] * 12)
     with ChatServer(ANSWER) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr("atrl_bench.evaluation.cell.EndpointModel", Slow)
-        options = EvaluationOptions(endpoint=server.endpoint(num_parallel=3))
-        evaluate("mini", "geoqa_test", options, store=store, profile=PROFILE, data_dir=data)
+        asked(server, 12, num_parallel=3)
     assert 2 <= most <= 3
 
 
-def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_asked_again(store, tmp_path) -> None:
-    data = write_geoqa(tmp_path / "data", [picture()] * 20)
-    where = {"store": store, "profile": PROFILE, "data_dir": data}
+def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_asked_again(store, asked) -> None:
     replies = [ANSWER] * 7 + [refusal(500, "down")]
-    with ChatServer(*replies) as server:
-        options = EvaluationOptions(repeats=4, endpoint=server.endpoint(num_parallel=2))
-        with pytest.raises(EndpointError, match="did not answer after 3 attempts"):
-            evaluate("mini", "geoqa_test", options, **where)
+    with ChatServer(*replies) as server, pytest.raises(EndpointError, match="did not answer after 3 attempts"):
+        asked(server, 20, repeats=4, num_parallel=2)
     (cell,) = store.cells()
     assert (cell.state, cell.num_responses, cell.num_graded) == ("pending", 28, 28)
     assert {sample.verdict.state for sample in store.samples(cell.key)} == {"correct"}
     answered = {response.problem_id for response in store.responses(cell.key).values()}
 
     with ChatServer(ANSWER) as server:
-        options = EvaluationOptions(repeats=4, endpoint=server.endpoint())
-        key = evaluate("mini", "geoqa_test", options, **where)
+        key = asked(server, repeats=4)
     assert key == cell.key  # another address is not another model
     assert asked_about(server) == {str(place): 4 for place in range(20) if str(place) not in answered}
     assert (store.cell(key).state, store.cell(key).num_graded) == ("done", 80)
 
 
-def test_answers_of_one_problem_survive_on_their_own(store, tmp_path) -> None:
-    data = write_geoqa(tmp_path / "data", [picture()] * 1)
-    where = {"store": store, "profile": PROFILE, "data_dir": data}
+def test_answers_of_one_problem_survive_on_their_own(store, asked) -> None:
     single = completion("\\boxed{0}")
-    with ChatServer(single, single, refusal(500, "")) as server:
-        options = EvaluationOptions(repeats=5, endpoint=server.endpoint())
-        with pytest.raises(EndpointError):
-            evaluate("mini", "geoqa_test", options, **where)
+    with ChatServer(single, single, refusal(500, "")) as server, pytest.raises(EndpointError):
+        asked(server, repeats=5)
     (cell,) = store.cells()
     # The first alone, which tells that the server gives one at a time; of the others, asked for together, one.
     first, other = sorted(repeat for _, repeat in store.responses(cell.key))
     assert (first, other in (1, 2, 3, 4)) == (0, True)
     with ChatServer(ANSWER) as server:
-        options = EvaluationOptions(repeats=5, endpoint=server.endpoint())
-        evaluate("mini", "geoqa_test", options, **where)
+        asked(server, repeats=5)
     assert asked_about(server) == {"0": 3}
