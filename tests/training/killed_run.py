@@ -6,28 +6,28 @@ What reads its data is a process of its own, which imports this file: what is la
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def trained(recipe: str, base: str, data: str, out: str, profile: str) -> None:
     from conftest import CoinPool, CoinReward  # the folder of a program is the first place where Python looks
 
-    from atrl_bench.profiles import Profile
     from atrl_bench.training import pairs, rollouts
-    from atrl_bench.training.recipe import load_recipe
     from atrl_bench.training.rewards.registry import ANSWER_REWARDS, AnswerReward
-    from atrl_bench.training.run import train
 
     rollouts.GradingPool = pairs.GradingPool = CoinPool
     ANSWER_REWARDS["typed"] = AnswerReward(CoinReward, 0.0, "a coin")
-    fields = json.loads(recipe)
-    train(
-        load_recipe(fields.pop("name"), **fields),
-        profile=Profile.model_validate_json(profile),
-        base_model=base,
-        data_dir=Path(data),
-        out=Path(out),
-        seed=0,
-    )
+    train_by(json.loads(recipe), base, data, out, profile)
+
+
+def train_by(fields: dict[str, Any], base: str, data: str, out: str, profile: str) -> Any:
+    """Train the recipe of that name with these other fields, and return what a training returns."""
+    from atrl_bench.profiles import Profile
+    from atrl_bench.training.recipe import load_recipe
+    from atrl_bench.training.run import train
+
+    recipe, sizes = load_recipe(fields.pop("name"), **fields), Profile.model_validate_json(profile)
+    return train(recipe, profile=sizes, base_model=base, data_dir=Path(data), out=Path(out), seed=0)
 
 
 if __name__ == "__main__":

@@ -12,19 +12,17 @@ from types import SimpleNamespace
 
 import torch
 from conftest import CoinPool  # the folder of a program is the first place where Python looks
+from killed_run import train_by
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForImageTextToText
 
 from atrl_bench.engines.stop import Stopped
-from atrl_bench.profiles import Profile
 from atrl_bench.training import rollouts, saving
 from atrl_bench.training.loop import Loop
 from atrl_bench.training.passes import Passes
 from atrl_bench.training.policy import trainable
-from atrl_bench.training.recipe import load_recipe
-from atrl_bench.training.run import train
 from atrl_bench.training.sharding import gathered
 
 
@@ -145,14 +143,7 @@ def process(kind, recipe, base, data, out, profile, told):
             Loop, "update", lambda self, *_: self.step + 1 == stop_after and os.kill(os.getpid(), signal.SIGTERM)
         )
     try:
-        result = train(
-            load_recipe(recipe.pop("name"), **recipe),
-            profile=Profile.model_validate_json(profile),
-            base_model=base,
-            data_dir=Path(data),
-            out=Path(out),
-            seed=0,
-        )
+        result = train_by(recipe, base, data, out, profile)
     except Stopped as stopped:
         report["code"] = stopped.code
     else:
