@@ -183,19 +183,28 @@ def test_what_is_not_there_is_said_when_the_recipe_is_read(code):
         load_recipe("actor_critic", advantages=f"{code}:ones")
 
 
-def test_the_key_follows_code_and_settings_and_no_folder(tmp_path, code):
-    def spec(path, of=1.0):
-        recipe = load_recipe("grpo", losses={f"{path}:cost": {"of": of}})
+@pytest.mark.parametrize(
+    ("field", "of_code"),
+    [("rewards", "reward_code"), ("losses", "losses_code"), ("advantages", "advantages_code")],
+)
+def test_the_key_follows_code_and_no_folder(tmp_path, code, field, of_code):
+    def spec(path):
+        recipe = load_recipe("grpo", **{field: f"{path}:ones"})
         return run_spec(recipe, load_profile("mini"), "base", "data", 0)
 
     before = spec(code)
-    assert before["recipe"]["losses"] == {"mine.py:cost": {"of": 1.0}}
+    assert "mine.py:ones" in before["recipe"][field]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.py").write_text(CODE)
     assert spec(tmp_path / "other" / "mine.py") == before
-    assert spec(code, of=2.0) != before
     code.write_text(CODE + "\n")
-    assert spec(code)["losses_code"] != before["losses_code"]
-    plain = run_spec(load_recipe("grpo"), load_profile("mini"), "base", "data", 0)
-    assert {"losses_code", "advantages_code"}.isdisjoint(plain)
-    assert {"losses", "advantages"}.isdisjoint(plain["recipe"]), "stored runs keep their keys"
+    assert {name for name, value in spec(code).items() if value != before[name]} == {of_code}
+
+
+def test_the_key_has_settings_and_of_a_plain_recipe_nothing(code):
+    def spec(**fields):
+        return run_spec(load_recipe("grpo", **fields), load_profile("mini"), "base", "data", 0)
+
+    assert spec(losses={f"{code}:cost": {"of": 2.0}})["recipe"]["losses"] == {"mine.py:cost": {"of": 2.0}}
+    assert {"reward_code", "losses_code", "advantages_code"}.isdisjoint(spec())
+    assert {"losses", "advantages"}.isdisjoint(spec()["recipe"]), "stored runs keep their keys"

@@ -210,20 +210,6 @@ def test_the_key_of_one_in_a_package_follows_what_it_may_import_there(tmp_path, 
     assert key() != before
 
 
-def test_the_key_follows_its_code_and_not_its_folder(tmp_path, code):
-    def key(path):
-        spec = run_spec(load_recipe("grpo", rewards=f"{path}:brief"), load_profile("mini"), "base", "data", 0)
-        return spec["recipe"]["rewards"], spec["reward_code"]
-
-    before = key(code)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "mine.py").write_text(CODE)
-    assert key(tmp_path / "other" / "mine.py") == before == ("mine.py:brief", before[1])
-    code.write_text(CODE + "\n")
-    assert key(code)[1] != before[1]
-    assert "reward_code" not in run_spec(load_recipe("grpo"), load_profile("mini"), "base", "data", 0)
-
-
 @pytest.mark.parametrize(("edited", "named"), [("mine.py", "its reward"), ("mine.jsonl", "its data")])
 def test_a_training_refuses_what_was_edited_since_it_was_planned(
     edited, named, code, questions, base_folder, profile, tmp_path
