@@ -10,6 +10,7 @@ from atrl_bench.credit import install_row_capture
 from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.prompt import Sampling
 from atrl_bench.training.group_sampling import RowsOfDraws
+from atrl_bench.training.loop import CHECK_EVERY
 from atrl_bench.training.rollout import KINDS_OF_TOKEN, padded
 from atrl_bench.training.sampler_check import agree
 from atrl_bench.training.weights.credit import comes_of_sampling
@@ -27,7 +28,15 @@ def count_passes(trainer):
     return names
 
 
-def test_they_are_those_of_a_plain_pass_and_save_one_from_the_second_rollout_on(make_trainer):
+@pytest.mark.parametrize(
+    ("check_every", "of_rollouts"),
+    # The reference's, and the policy's to compare: in the first rollout, or in each.
+    [(CHECK_EVERY, [2, 1]), (1, [2, 2])],
+)
+def test_they_are_those_of_a_plain_pass_and_save_one_where_they_are_not_compared(
+    make_trainer, monkeypatch, check_every, of_rollouts
+):
+    monkeypatch.setattr("atrl_bench.training.loop.CHECK_EVERY", check_every)
     trainer = make_trainer("grpo")
     passes, counts = count_passes(trainer), []
     for _ in range(2):
@@ -39,7 +48,7 @@ def test_they_are_those_of_a_plain_pass_and_save_one_from_the_second_rollout_on(
         assert expected.abs().min() > 0.01, "this test would see nothing"
         assert torch.allclose(batch.old_BT[mask], expected, atol=1e-5)
         assert batch.sampled_BT is None
-    assert counts == [2, 1], "the reference's, and in the first rollout the policy's, to compare"
+    assert counts == of_rollouts
     assert trainer.pass_record["old_logprobs"] == "of the sampler"
 
 
@@ -53,19 +62,6 @@ def test_a_sampler_of_another_policy_is_found_out_and_its_log_probabilities_are_
         mask = batch.mask_BT.bool()
         assert torch.allclose(batch.old_BT[mask], plain_logprobs(trainer, batch)[mask], atol=1e-5)
     assert trainer.pass_record["old_logprobs"] == "of a pass"
-
-
-def test_they_are_compared_again_once_in_a_while(make_trainer, monkeypatch):
-    trainer, counts = make_trainer("grpo"), []
-    monkeypatch.setattr("atrl_bench.training.loop.CHECK_EVERY", 1)
-    passes = count_passes(trainer)
-    for _ in range(2):
-        passes.clear()
-        batch = rollout_of(trainer, range(4))
-        counts.append(passes.count("scoring"))
-    assert counts == [2, 2], "the reference's, and each time the policy's, to compare"
-    assert trainer.pass_record["old_logprobs"] == "of the sampler"
-    assert batch.old_BT is not None
 
 
 @pytest.mark.parametrize(
