@@ -25,7 +25,6 @@ from atrl_bench.credit.workers import CreditWorkers
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.training.advantages import group_relative
 from atrl_bench.training.loop import Loop
-from atrl_bench.training.passes import Part, parts_of
 from atrl_bench.training.recipe import CreditChoice
 from atrl_bench.training.rollout import Group
 from atrl_bench.training.weights.credit import credit_weights
@@ -124,21 +123,6 @@ def test_the_kl_term_does_not_see_the_credit(make_trainer):
         drift(trainer.model)
         losses.append(loss_of(trainer, batch).item())
     assert losses[0] == losses[1] > 0
-
-
-def test_advantages_per_token_survive_shuffling_and_splitting(make_trainer):
-    trainer = make_trainer("grpo", credit="atrl")
-    whole, numbers, shares = trainer.make_rollout(trainer.rows[:4])
-    parts = [part for update in trainer.updates_on(whole, numbers, shares) for part in update]
-    expected = {
-        tuple(ids.tolist()): advantages for ids, advantages in zip(whole.response_ids_BT, whole.advantages, strict=True)
-    }
-    order = [number for share in shares for number in share.numbers]
-    assert [len(part) for part in parts] == [4] * 4
-    assert sorted(order) == list(range(16)) != order
-    for part in parts:
-        for ids, advantages in zip(part.response_ids_BT, part.advantages, strict=True):
-            assert torch.equal(expected[tuple(ids.tolist())], advantages)
 
 
 @pytest.mark.parametrize("schedule", ["minibatch4", "strict"])
@@ -302,33 +286,3 @@ def test_problems_that_do_not_come_out_even_are_answered_twice_and_counted_once(
         assert generated[index] == dealt_rows[index]
         assert [(group.row, group.process) for group in groups] == [(5, 0), (6, 0), (7, 1)]
         assert [bool(group.example) for group in groups] == [group.process == index for group in groups]
-
-
-def test_credit_finds_the_image_where_the_processor_does_not_tell_the_kinds_of_token(make_trainer, monkeypatch):
-    seen = []
-    for told in (True, False):
-        trainer = make_trainer("grpo", credit="atrl")
-        original = trainer.credit.weights
-
-        def remember(recording, original=original, **inputs):
-            seen.append(inputs["visual_BS"])
-            return original(recording, **inputs)
-
-        trainer.credit.weights = remember
-        if not told:  # as LLaVA's and InternVL's; the model here needs them, so they are taken away after its pass
-            monkeypatch.setattr("atrl_bench.training.passes.parts_of", without_kinds)
-        rollout_of(trainer)
-    half = len(seen) // 2
-    assert all(visual_BS.any(1).all() for visual_BS in seen)
-    assert all(torch.equal(left, right) for left, right in zip(seen[:half], seen[half:], strict=True))
-
-
-def without_kinds(*arguments, **options):
-    """Return the parts of a batch, whose kinds of token go to the model and to nobody else."""
-    parts = parts_of(*arguments, **options)
-    return [Part(part.rows, ForTheModel(part.batch), part.num_tokens) for part in parts]
-
-
-class ForTheModel(dict):
-    def get(self, name, default=None):
-        return default if name == "mm_token_type_ids" else super().get(name, default)
