@@ -49,14 +49,12 @@ class CellWriter:
     def grade_stored(self) -> None:
         samples = self.store.samples(self.key)
         self._grade([s.response for s in samples if s.verdict is None or s.verdict.state == "judge failed"])
-        self.num_done = len(samples)
         self._report()
 
     def save(self, responses: list[Response]) -> None:
         responses = list(map(with_thought, responses))
-        num_new = self.store.add_responses(self.key, responses)
-        self.num_done += num_new
-        if num_new < len(responses):  # another command was first: its answers are there, and verdicts are of them
+        if self.store.add_responses(self.key, responses) < len(responses):
+            # Another command was first: its answers are there, and verdicts are of them.
             answered = {(response.problem_id, response.repeat) for response in responses}
             problems = [p for p in self.problems if p.problem_id in {name for name, _ in answered}]
             stored = [sample.response for sample in self.store.samples_of(self.key, problems)]
@@ -103,9 +101,8 @@ class CellWriter:
     def _report(self) -> None:
         if self.share[0] > 0:
             return  # the first of several processes reports for all
-        if self.share[1] > 1:
-            cell = self.store.cell(self.key)
-            self.num_done = cell.num_responses if cell else 0
+        cell = self.store.cell(self.key)  # where other processes and commands answer, too
+        self.num_done = cell.num_responses if cell else 0
         self.store.heartbeat("cell", self.key, self.num_done, self.total)
 
 

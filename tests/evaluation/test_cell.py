@@ -119,7 +119,7 @@ def test_answers_that_were_stored_but_not_graded_are_graded_and_not_asked_again(
     assert store.cell(key).num_graded == 2 * NUM_REPEATS
 
 
-def test_of_two_commands_that_answer_at_once_the_verdict_is_of_the_answer_that_is_stored(
+def test_of_two_commands_that_answer_at_once_verdict_and_progress_are_of_what_is_stored(
     store, backend, tmp_path, monkeypatch
 ) -> None:
     ours, right = backend.generate, "\\boxed{0}"
@@ -133,6 +133,7 @@ def test_of_two_commands_that_answer_at_once_the_verdict_is_of_the_answer_that_i
     data = write_geoqa(tmp_path / "data", [picture()])
     key = evaluate("mini", "geoqa_test", store=store, profile=PROFILE, data_dir=data)
     assert [(s.response.text, s.score) for s in store.samples(key)] == [(right, 1.0)] * NUM_REPEATS
+    assert [(beat.done, beat.total) for beat in store.progress()] == [(NUM_REPEATS, NUM_REPEATS)]
 
 
 def test_a_program_that_might_not_run_is_graded_once_it_may_and_its_answer_stays(
