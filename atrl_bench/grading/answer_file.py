@@ -72,7 +72,7 @@ def grade_file(path: Path, *, metric: str | None = None) -> GradedFile:
     """
     if metric not in (None, "equal"):
         find_metric(str(metric))
-    if not path.is_file():
+    if not path.exists() or path.is_dir():  # a pipe has answers, too
         raise MissingDataError(f"There is no file {path}.", next_step="give a file of JSON lines")
     if not (lines := tuple(_graded(path, metric))):
         raise InvalidFileError(f"{path} has no answers.", next_step="give a file of JSON lines")

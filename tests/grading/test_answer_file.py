@@ -2,6 +2,8 @@
 
 import codecs
 import json
+import os
+import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -82,6 +84,14 @@ def test_a_missing_file_one_without_answers_and_an_unknown_metric_are_errors(tmp
         grade_file(tmp_path / "none.jsonl")
     with pytest.raises(UnknownNameError):
         grade_file(written(tmp_path / "a.jsonl"), metric="anlss")
+
+
+def test_answers_come_through_a_pipe_too(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writing = threading.Thread(target=written, args=(tmp_path / "pipe", {"response": r"\boxed{5}", "gold": 5}))
+    writing.start()
+    assert grade_file(tmp_path / "pipe").summary.lines == 1
+    writing.join()
 
 
 @needs.mathruler
