@@ -127,6 +127,7 @@ class ChatClient:
         top_p: float | None = None,
         top_k: int | None = None,
         never_drawn: Sequence[int] = (),
+        name: str = "the request",
     ) -> list[Completion]:
         """Up to `n` answers (a server may not know how to give several) from one request, tried once.
 
@@ -159,7 +160,7 @@ class ChatClient:
             self._refused |= refused
         if status == 400 and is_blocked(content):
             return [Completion("", FILTERED, 0)] * n
-        self._raise_unless_good(status, headers, body_text)
+        self._raise_unless_good(name, status, headers, body_text)
         if self.config.budget is not None:  # also of what turns out to be no answer
             self.config.budget.count(*tokens_taken(messages, content))
         redacted = partial(self._secret.redacted, is_answer=True)
@@ -238,16 +239,22 @@ class ChatClient:
         text = self._secret.redacted(content.decode("utf-8", "surrogateescape"), is_answer=True)
         return status, headers, text.encode("utf-8", "surrogateescape")
 
-    def _raise_unless_good(self, status: int, headers: Mapping[str, str], body_text: str) -> None:
+    def _raise_unless_good(self, name: str, status: int, headers: Mapping[str, str], body_text: str) -> None:
         if status in RETRIED_STATUS or status >= 500:
             raise NoReplyError(f"status {status}", wait=_seconds_asked_for(headers.get("Retry-After")))
         if status != 200:
             key = self.config.api_key_variable
             served = self._served_models() if status == 404 else []
+            hint = f" It serves {', '.join(served)}." if served else ""
+            if elsewhere := headers.get("Location"):
+                hint = f" It sends to {self._secret.redacted(elsewhere)[:300]}."
+            then = f"check the address, the model name {self.config.model!r} and the key in ${key}"
+            if status in (400, 413, 422):
+                then = "change what it refuses or what the server allows: the same command then goes on"
             raise EndpointError(
-                f"{self.config.base_url} refuses the request with status {status}.",
-                why=self._secret.redacted(body_text)[:300] + (f" It serves {', '.join(served)}." if served else ""),
-                next_step=f"check the address, the model name {self.config.model!r} and the key in ${key}",
+                f"{self.config.base_url} refuses {name} with status {status}.",
+                why=(self._secret.redacted(body_text)[:300] + hint).strip(),
+                next_step=then,
             )
 
     def _served_models(self) -> list[str]:

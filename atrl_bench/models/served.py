@@ -75,6 +75,7 @@ class EndpointModel:
                 n=num_answers,
                 seed=request_seed(sampling.run_seed, prompt.problem_id, repeats[0]),
                 never_drawn=self._never_drawn,
+                name=f"problem {prompt.problem_id}",
             )
         )
         if len(completions) < num_answers:

@@ -365,6 +365,20 @@ def test_a_name_that_is_not_served_is_answered_with_those_that_are() -> None:
             EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
 
 
+@pytest.mark.parametrize(
+    ("reply", "why", "then"),
+    [
+        (refusal(400, "This model's maximum context length is 4096 tokens."), "4096 tokens", "what the server allows"),
+        ((307, {"Location": "http://there/v1"}, b""), "It sends to http://there/v1.", "check the address"),
+    ],
+)
+def test_a_refusal_names_the_problem_where_the_server_sends_to_and_what_to_do(reply, why, then) -> None:
+    with ChatServer(reply) as server, pytest.raises(EndpointError, match="refuses problem a") as error:
+        EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
+    assert why in error.value.why
+    assert then in error.value.next_step
+
+
 @pytest.mark.parametrize("address", ["localhost:8000/v1", "/v1", "http://", "ftp://localhost/v1"])
 def test_what_is_no_address_says_what_one_is(address) -> None:
     with pytest.raises(EndpointError, match="http://localhost:8000/v1"):
