@@ -315,7 +315,7 @@ def test_a_row_behind_an_endpoint_is_measured_as_far_as_it_was_asked_with_the_na
         smoke(tmp_path),
         quiet=True,
     )
-    assert "\nanswered as gpt-4o-2024-11-20-eu, gpt-4o-mini" in text_of(said)
+    assert "\n  answered as gpt-4o-2024-11-20-eu, gpt-4o-mini" in text_of(said)
     textvqa, infovqa = cells()
     assert (textvqa.state, infovqa.state) == ("measured", "not measured")
     assert textvqa.counts.samples == textvqa.num_expected * SMOKE.evaluation.num_repeats
