@@ -324,9 +324,9 @@ class PreferenceRecipe(Recipe):
         if self.credit.rule == "uniform":  # whose recipes are listed without what computes a credit
             return self
         from atrl_bench.credit.rule import needs_of
-        from atrl_bench.credit.rules import ORACLES, RULES
+        from atrl_bench.credit.rules import ORACLES, credit_rule
 
-        needs = needs_of(RULES[self.credit.rule]) if self.credit.rule in RULES else frozenset()
+        needs = needs_of(credit_rule(self.credit.rule))
         if "blackened_logprob" in needs:
             raise ValueError(
                 f"credit {self.credit.rule!r} looks at the image twice: take a recipe that samples responses"

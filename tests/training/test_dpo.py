@@ -3,6 +3,7 @@
 import json
 import math
 from functools import partial
+from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
 import pyarrow.parquet
@@ -17,6 +18,7 @@ from trl import DPOConfig, DPOTrainer
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.experiments.cost import training_needs
+from atrl_bench.plugins import plugins
 from atrl_bench.profiles import load_profile
 from atrl_bench.training import pairs
 from atrl_bench.training.describe import resolved_arguments
@@ -153,6 +155,14 @@ def test_by_the_entropy_only_the_policys_own_pass_can_give_a_credit(make_trainer
     with pytest.raises(InvalidFileError, match="credit_from 'policy'"):
         load_recipe("dpo", credit="high_entropy")
     make_trainer("dpo", credit="high_entropy", credit_from="policy", pairs=ONE).train()
+
+
+def test_what_a_rule_of_another_package_reads_is_asked_before_pairs_are_sampled(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(plugins("rules"), "mine", EntryPoint("mine", "rule_of_entropy:rule", "atrl_bench.rules"))
+    (tmp_path / "rule_of_entropy.py").write_text("def rule(*_): ...\nrule.needs = {'entropy'}")
+    with pytest.raises(InvalidFileError, match="'mine' reads the policy's entropy"):
+        load_recipe("dpo", credit="mine")
 
 
 def test_training_widens_the_margin_between_right_and_wrong(make_trainer):
