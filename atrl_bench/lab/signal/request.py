@@ -19,8 +19,8 @@ from atrl_bench.training.recipe import RolloutRecipe, load_recipe, load_rollout_
 UNIFORM = "uniform"
 # The paper's rule, what it starts from, and three that should do worse.
 USUAL_RULES = ("atrl", "raw_attention", "hard_truncation", "random", "reverse")
-OF_THE_CAPTURE = ("num_layers", "reading")
-"""Fields that decide which attention rows are recorded: one recording serves all rules."""
+OF_THE_PASSES = ("num_layers", "reading", "black_probability")
+"""Fields that decide what passes leave for the rules: all of them read the same."""
 
 NUM_BLOCKS = 16  # of prompts, which intervals draw again
 NUM_DIRECTIONS = 4  # from prompts of their own, along which one step is tried
@@ -42,10 +42,10 @@ class RuleChoice:
         rule, *assignments = label.split(":")
         pairs = [assignment.partition("=") for assignment in assignments]
         changes = {name: yaml.safe_load(value) for name, _, value in pairs}
-        fixed = [name for name in changes if name in OF_THE_CAPTURE]
+        fixed = [name for name in changes if name in OF_THE_PASSES]
         try:
             if fixed:
-                raise ValueError(f"{fixed[0]} decides about the attention rows, which all rules share.")
+                raise ValueError(f"{fixed[0]} decides what the passes leave, which all rules share.")
             return cls(label, rule, CreditConfig().replace(**changes))
         except (TypeError, ValueError, yaml.YAMLError) as error:
             raise InvalidFileError(
@@ -71,9 +71,9 @@ class SignalRequest:
 
     @property
     def measured_recipe(self) -> RolloutRecipe:
-        """The recipe whose loss is measured, without its KL term and with one update a rollout."""
+        """The recipe whose loss is measured: without its KL term, one update a rollout, no problem for another."""
         fields: dict[str, Any] = {"finetuning": "lora"} if self.parameters == "lora" else {}
-        fields |= {"kl_coef": 0.0, "schedule": "strict", "data": self.data}
+        fields |= {"kl_coef": 0.0, "schedule": "strict", "dynamic_sampling": None, "data": self.data}
         return load_rollout_recipe(self.recipe, "signal MODEL", **fields)
 
 

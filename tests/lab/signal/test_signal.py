@@ -77,11 +77,17 @@ def test_a_label_names_a_rule_and_the_settings_in_which_it_differs():
     assert (choice.rule, choice.config) == ("atrl", CreditConfig(partitions=4, footprint="all"))
     for label, said in (
         ("atrl:partition=4", "partition"),
-        ("atrl:reading=own", "rows"),
+        ("atrl:reading=own", "all rules share"),
+        ("visual_dependency:black_probability=1", "all rules share"),
         ("atrl:partitions=0", "at least 1"),
     ):
         with pytest.raises(InvalidFileError, match=said):
             RuleChoice.of(label)
+
+
+def test_a_problem_is_measured_itself_where_a_training_would_draw_another():
+    measured = replace(asked(), recipe="dapo").measured_recipe
+    assert (measured.objective, measured.dynamic_sampling) == ("dapo", None)
 
 
 def test_an_unknown_rule_is_refused_with_the_nearest(tmp_path):
