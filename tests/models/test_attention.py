@@ -26,12 +26,6 @@ def test_flash_attention_is_asked_for_where_it_is_installed(installed, monkeypat
     assert names == ["flash_attention_2"]
 
 
-def test_without_it_a_model_keeps_sdpa():
-    model = make_tiny_vlm("qwen2_5_vl").model
-    prefer_flash_attention(model, "bfloat16")
-    assert attention_of(model) == "sdpa"
-
-
 def test_single_precision_and_a_model_that_has_no_flash_attention_keep_sdpa(installed):
     model = make_tiny_vlm("qwen2_5_vl").model
     prefer_flash_attention(model, "float32")

@@ -19,10 +19,6 @@ def checkpoint(tmp_path):
     return folder
 
 
-def test_a_checkpoint_as_it_was_trained_is_opened(checkpoint):
-    assert find_model(checkpoint).folder == checkpoint
-
-
 def flip(content: bytes) -> bytes:
     middle = len(content) // 2
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
