@@ -8,7 +8,6 @@ import torch
 from trainer_parts import rollout_of, what_the_loss_sees
 
 from atrl_bench.training.advantages.gae import hidden_states
-from atrl_bench.training.arguments import reward_weights
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rollout import per_token
 
@@ -89,12 +88,6 @@ def test_gspo_has_its_token_form_wherever_tokens_have_advantages_of_their_own():
     ):
         token_forms[name] = load_recipe("gspo", **fields).weighs_tokens
     assert token_forms == {"plain": False, "critic": True, "vppo": True, "credit": True}
-
-
-def test_beside_typed_rewards_the_step_rewards_are_weighed_against_a_right_answer_of_one():
-    recipe = load_recipe("t_grpo", step_rewards={"key_steps": 0.1, "validity": 1}, format_reward=1)
-    # Accuracy from 0 to 1, the format, the two bonuses of T-GRPO, key steps, validity.
-    assert reward_weights(recipe) == [1, 1, 1, 1, 0.1, 1]
 
 
 def test_the_critic_reads_the_video_of_each_response(make_video_trainer):

@@ -333,14 +333,6 @@ def test_an_image_that_is_remembered_from_before_an_update_stops_the_run(make_by
     assert "rollouts.max_logprob_difference" in error.value.next_step
 
 
-def test_old_weights_stop_the_run(make_by_vllm, monkeypatch):
-    trainer = make_by_vllm(overrides={"learning_rate": 1e-2})
-    trainer.vllm.load(0)
-    monkeypatch.setattr(trainer.vllm, "sync_weights", lambda: None)
-    with pytest.raises(AtrlBenchError, match="in rollout 1 the log-probability"):
-        trainer.train()
-
-
 def test_log_probabilities_are_compared_over_the_response_tokens():
     sampled_BT, scored_BT = torch.tensor([[-1.0, -2.0], [-3.0, 9.0]]), torch.tensor([[-1.5, -2.0], [-2.0, 0.0]])
     # 0.5, 0 and 1 of three tokens; the fourth is padding.

@@ -121,6 +121,9 @@ def test_a_right_answer_is_worth_one_a_full_set_of_key_steps_a_tenth_and_the_for
     with_length = load_recipe("step_grpo", overlong_cache_fraction=0.2)
     assert reward_weights(with_length) == [0.5, 0.5, 0.1, 1]
     assert reward_weights(load_recipe("grpo")) is None
+    # Typed accuracy from 0 to 1, the format, the two bonuses of T-GRPO, key steps, validity.
+    beside_typed = load_recipe("t_grpo", step_rewards={"key_steps": 0.1, "validity": 1}, format_reward=1)
+    assert reward_weights(beside_typed) == [1, 1, 1, 1, 0.1, 1]
 
 
 def test_a_set_without_key_steps_is_answered_with_the_command_that_makes_them():
