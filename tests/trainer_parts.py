@@ -125,7 +125,7 @@ def what_the_loss_sees(trainer, batch):
 
 def noted(trainer, name):
     """Return what was noted under this name since the last line of metrics."""
-    return trainer.notes[name]
+    return [value for value, _ in trainer.notes[name]]
 
 
 def change_what_is_sampled(trainer, change):

@@ -21,7 +21,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,6 +46,18 @@ else:
 
 # Metrics that count rows, of which each process has its own; those of all are their sum.
 COUNTS = frozenset({"credit/num_with_anchors", "credit/num_empty_visual", "credit/num_non_finite_rows"})
+
+
+def joined(name: str, noted: Sequence[tuple[float, float]]) -> float:
+    """Returns one value of a metric for what processes and micro-batches noted: means, and over how many each is.
+
+    It is the mean over all of these, so that it does not depend on how they were divided; of `COUNTS` it is the sum.
+    """
+    defined = [(value, count) for value, count in noted if not math.isnan(value)]
+    if name in COUNTS:
+        return sum(value for value, _ in defined)
+    total = sum(count for _, count in defined)
+    return sum(value * count for value, count in defined) / total if total else math.nan
 
 
 def with_credit(trainer: type, rule: str | CreditRule = "atrl", config: CreditConfig | None = None) -> type:
@@ -136,8 +147,7 @@ class TokenCreditMixin(_Trainer):
         noted = self._metrics["train" if self.model.training else "eval"]
         told = gather_object([self.token_credit.pop_diagnostics()])
         for name in dict.fromkeys(name for one in told for name in one):
-            values = [one[name] for one in told if name in one]
-            noted[name].append(sum(values) if name in COUNTS else fmean(values))
+            noted[name].append(joined(name, [one[name] for one in told if name in one]))
 
 
 class _Pass:
@@ -460,16 +470,20 @@ class CreditWeights:
                 self._note(f"{name}_share", float(credit.credit_T[is_of_class_T].sum() / credit.credit_T.sum()))
                 self._note(f"{name}_tokens", float(is_of_class_T.double().mean()))
 
-    def pop_diagnostics(self) -> dict[str, float]:
-        """Returns means since the last call (`anchor_auc`: over responses that transcribe their image), and counts."""
-        means = {f"credit/{name}": total / self._counts[name] for name, total in self._totals.items()}
-        means["credit/num_with_anchors"] = float(self._counts["anchor_auc"])
-        means["credit/num_empty_visual"] = float(self._counts["empty_visual"])
-        means["credit/num_non_finite_rows"] = float(self.num_non_finite)
+    def pop_diagnostics(self) -> dict[str, tuple[float, float]]:
+        """Returns means since the last call, and over how many responses each is, and `COUNTS`.
+
+        Those of `anchor_auc` are the responses that transcribe their image.
+        """
+        totals, counts = self._totals, self._counts
+        told = {f"credit/{name}": (total / counts[name], float(counts[name])) for name, total in totals.items()}
+        told["credit/num_with_anchors"] = (float(counts["anchor_auc"]), 1.0)
+        told["credit/num_empty_visual"] = (float(counts["empty_visual"]), 1.0)
+        told["credit/num_non_finite_rows"] = (float(self.num_non_finite), 1.0)
         self.num_non_finite = 0
         self._totals.clear()
         self._counts.clear()
-        return means
+        return told
 
     def _note(self, name: str, value: float) -> None:
         if not math.isnan(value):

@@ -56,7 +56,7 @@ def note_looking(rollout: Rollout, responses: Sequence[SampledResponse], tools: 
             drops.setdefault(part, []).append(_mean(of_tokens[is_part_T.bool()]))
     for name, values in drops.items():
         if known := [value for value in values if not math.isnan(value)]:
-            tools.note(f"looking/{name}", fmean(known))
+            tools.note(f"looking/{name}", fmean(known), len(known))
 
 
 def _mean(values_T: Tensor) -> float:

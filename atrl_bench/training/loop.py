@@ -147,7 +147,7 @@ class Loop(Trainer):
         if self.vllm is not None:
             self.vllm.sleep()
         reward_PG = torch.stack([self.rewards.total(group) for group in groups])
-        self.note_all(self.rewards.metrics(groups, reward_PG))
+        self.note_all(self.rewards.metrics(groups, reward_PG) | length_metrics(groups, self.eos_ids))
 
         advantage_R = group_relative(reward_PG).flatten()
         owners_R = [group.process for group in groups for _ in range(self.group_size)]
@@ -220,7 +220,6 @@ class Loop(Trainer):
             own = [replace(group, process=process) for group in own]
             groups = self.processes.gather([group.without_media() for group in own])
             groups[start : start + each] = own
-        self.note_all(length_metrics(groups, self.eos_ids))
         return groups[: len(rows)]
 
     def generate_own(self, rows: Sequence[int], keys: Sequence[str]) -> list[Group]:
@@ -375,21 +374,21 @@ class Loop(Trainer):
         if batch.reference_BT is not None and not self.estimator.kl_in_reward:
             kl_BT = k3(logprob_BT, batch.reference_BT)
             loss_BT = loss_BT + recipe.kl_coef * kl_BT
-            self.note("kl", mean_of(kl_BT, mask_BT))
+            self.note_mean("kl", kl_BT, mask_BT)
         for name, term_BT in self.terms.of(batch, scored):
             loss_BT = loss_BT + term_BT
-            self.note(f"loss/{name}", mean_of(term_BT, mask_BT))
+            self.note_mean(f"loss/{name}", term_BT, mask_BT)
 
         loss, evenly_BT = (loss_BT * counts_BT).sum(), token_mean(mask_BT, batch.num_tokens)
         if recipe.entropy_coef:
             loss = loss - recipe.entropy_coef * (entropy_BT * evenly_BT).sum()
         if recipe.vppo is not None:  # the mean of -log pi over the sampled tokens of the update
             loss = loss - recipe.vppo.entropy_penalty * (logprob_BT * evenly_BT).sum()
-        self.note("entropy", mean_of(entropy_BT, mask_BT))
+        self.note_mean("entropy", entropy_BT, mask_BT)
         if recipe.clip_low is not None and recipe.clip_high is not None:
             low_BT, high_BT = are_clipped(ratio_BT, advantage_BT, recipe.clip_low, recipe.clip_high)
             for name, clipped_BT in (("low", low_BT), ("high", high_BT), ("region", low_BT | high_BT)):
-                self.note(f"clip_ratio/{name}_mean", mean_of(clipped_BT.float(), mask_BT))
+                self.note_mean(f"clip_ratio/{name}_mean", clipped_BT.float(), mask_BT)
         return loss
 
     def counts(self, update: Rollout, num_responses: int) -> Tensor:
@@ -431,9 +430,3 @@ class Loop(Trainer):
             self.vllm = None
         if self.credit is not None:
             self.credit.close()
-
-
-def mean_of(value_BT: Tensor, mask_BT: Tensor) -> float:
-    """The mean over tokens, or over responses of a column; NaN where none counts."""
-    mask_BT = mask_BT if value_BT.shape[1] > 1 else mask_BT.any(1, keepdim=True)
-    return float((value_BT.detach() * mask_BT).sum() / mask_BT.sum())

@@ -101,5 +101,6 @@ class Preferences(Trainer):
         better_N, worse_N = reward_B[0::2], reward_B[1::2]
         margin_N = better_N - worse_N
         kinds = {"chosen": better_N, "rejected": worse_N, "margins": margin_N, "accuracies": (margin_N > 0).float()}
-        self.note_all({f"rewards/{name}": value_N.mean().item() for name, value_N in kinds.items()})
+        for name, value_N in kinds.items():
+            self.note(f"rewards/{name}", value_N.mean().item(), len(value_N))
         return -logsigmoid(margin_N).sum() / self.per_update

@@ -323,8 +323,8 @@ class RolloutTools(Protocol):
     def rollout(self) -> int:
         """The number of the rollout that is made or trained on."""
 
-    def note(self, name: str, value: float) -> None:
-        """Keep a value for the next line of metrics, which has the mean of all."""
+    def note(self, name: str, value: float, count: float = 1.0) -> None:
+        """Keep a value, a mean over so many, for the next line of metrics, which has the mean over all."""
 
     def score(self, rollout: Rollout, phase: str = "scoring", *, trim: bool = True, model: Any = None) -> ScoredTokens:
         """What one more pass, of the policy unless told, says of a rollout's responses."""

@@ -105,7 +105,7 @@ class Imitation(Trainer):
         scored = self.passes.train(self.model, batch)
         assert scored.entropy_BT is not None
         assert batch.counts_BT is not None
-        self.note("entropy", float((scored.entropy_BT.detach() * batch.mask_BT).sum() / batch.mask_BT.sum()))
+        self.note_mean("entropy", scored.entropy_BT, batch.mask_BT)
         return -(scored.logprob_BT * batch.counts_BT).sum()
 
 

@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from atrl_bench.credit.trl import COUNTS, CreditWeights
+from atrl_bench.credit.trl import CreditWeights, joined
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.engines.stop import Stopped, StopRequest
 from atrl_bench.errors import AtrlBenchError
@@ -73,7 +72,7 @@ class Trainer(ABC):
         self.passes = Passes(getattr(torch, self.sizes.dtype), self.at_once)
         self.checkpoints = Checkpoints(inputs.resume_folder)
         self.left: list[list[Rollout]] = []  # of the running rollout: updates that are not done
-        self.clock, self.notes = PhaseClock(), defaultdict[str, list[float]](list)
+        self.clock, self.notes = PhaseClock(), defaultdict[str, list[tuple[float, float]]](list)
         self.watchers: list[Callable[[], None]] = []  # told of each step, before its line
         self.listeners: list[Callable[[dict[str, Any]], None]] = []  # told each line, on the main process
         self.sampled_by = engine_spec(inputs.recipe, inputs.profile)
@@ -179,9 +178,15 @@ class Trainer(ABC):
 
     # The record -------------------------------------------------------------------------------------------------------
 
-    def note(self, name: str, value: float) -> None:
-        """Keep a value for the next line of metrics, which has the mean of all."""
-        self.notes[name].append(float(value))
+    def note(self, name: str, value: float | Tensor, count: float | Tensor = 1.0) -> None:
+        """Keep a value, a mean over so many, for the next line of metrics, which has the mean over all."""
+        self.notes[name].append((float(value), float(count)))
+
+    def note_mean(self, name: str, value_BT: Tensor, mask_BT: Tensor) -> None:
+        """Keep the mean over the tokens of a micro-batch, or over its responses where the value is a column."""
+        mask_BT = mask_BT if value_BT.shape[1] > 1 else mask_BT.any(1, keepdim=True)
+        count = mask_BT.sum()
+        self.note(name, (value_BT.detach() * mask_BT).sum() / count, count)
 
     def note_all(self, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -192,7 +197,8 @@ class Trainer(ABC):
         assert self.credit is not None
         with self.clock.phase("credit"):
             credit_BT = credit().to(self.device)
-        self.note_all(self.credit.pop_diagnostics())
+        for name, (value, count) in self.credit.pop_diagnostics().items():
+            self.note(name, value, count)
         return credit_BT
 
     def log(self, metrics: Mapping[str, float]) -> None:
@@ -252,19 +258,11 @@ def adamw(weights: Sequence[Tensor], sizes: TrainingSizes) -> torch.optim.AdamW:
     return optimizer
 
 
-def means_of(notes: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, Any]:
-    """One value for each name that some process noted; None where it is no number."""
-    names = sorted(set().union(*notes))
-    values = {name: over_processes(name, [one[name] for one in notes if name in one]) for name in names}
-    return {name: None if math.isnan(value) else value for name, value in values.items()}
-
-
-def over_processes(name: str, values: Sequence[Sequence[float]]) -> float:
-    """One value for those of every process: the mean of all, or of counts of its own rows the sum.
+def means_of(notes: Sequence[Mapping[str, Sequence[tuple[float, float]]]]) -> dict[str, Any]:
+    """One value for each name that some process noted; None where it is no number.
 
     What all processes do together, an update that they skip or a group that they replace, is counted once.
     """
-    together = [value for one in values for value in one if not math.isnan(value)]
-    if name in COUNTS:
-        return sum(together)
-    return fmean(together) if together else math.nan
+    names = sorted(set().union(*notes))
+    values = {name: joined(name, [noted for one in notes for noted in one.get(name, ())]) for name in names}
+    return {name: None if math.isnan(value) else value for name, value in values.items()}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from plain_trl import plain_logprobs
 from tiny_vlms import make_tiny_vlm
-from trainer_parts import change_what_is_sampled, rollout_of
+from trainer_parts import change_what_is_sampled, noted, rollout_of
 
 from atrl_bench.credit import install_row_capture
 from atrl_bench.models.decoding import Draw, sample
@@ -124,7 +124,7 @@ def test_credit_by_the_rows_of_sampling_is_that_of_a_pass_which_it_saves(make_tr
         assert torch.allclose(found.advantages * mask_BT, expected.advantages * mask_BT, atol=1e-4)
     assert passes.count("scoring") == 1, "the reference's"
     for name in ("credit/entropy", "credit/top15_share", "credit/num_with_anchors", "credit/num_empty_visual"):
-        assert sampled.notes[name] == pytest.approx(passed.notes[name], abs=1e-4)
+        assert noted(sampled, name) == pytest.approx(noted(passed, name), abs=1e-4)
 
 
 def test_credit_is_of_a_pass_where_the_sampler_is_another_policy(make_trainer):

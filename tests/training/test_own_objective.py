@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from trainer_parts import gradients_of, largest_difference, loss_of, rollout_of
+from trainer_parts import gradients_of, largest_difference, loss_of, noted, rollout_of
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, UnknownNameError
 from atrl_bench.profiles import load_profile
@@ -144,7 +144,7 @@ def test_a_function_is_a_term_and_its_mean_a_metric(make_trainer, code):
     found = loss_of(trainer, batch)
     probability_BT = trainer.score(batch).logprob_BT.exp()
     mean = (probability_BT * batch.mask_BT).sum() / batch.mask_BT.sum()
-    assert trainer.notes["loss/cost"][-1] == pytest.approx(2 * mean.item(), rel=1e-4)
+    assert noted(trainer, "loss/cost")[-1] == pytest.approx(2 * mean.item(), rel=1e-4)
     trainer.terms = SimpleNamespace(of=lambda *_: [])
     by_response = (2 * probability_BT * batch.mask_BT).sum(1) / batch.mask_BT.sum(1)
     assert (found - loss_of(trainer, batch)).item() == pytest.approx(by_response.mean().item(), rel=1e-3)

@@ -16,7 +16,7 @@ from atrl_bench.profiles import load_profile
 from atrl_bench.training.data import load_training_data
 from atrl_bench.training.metrics import read_metrics
 from atrl_bench.training.recipe import list_recipes, load_recipe
-from atrl_bench.training.trainer import means_of, over_processes
+from atrl_bench.training.trainer import means_of
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ VARIANTS = [(name, {}) for name in list_recipes()] + [(name, {"credit": "atrl"})
 
 
 @pytest.mark.slow
-def test_every_recipe_has_the_gradient_of_one_process_on_two_of_which_one_has_no_run_folder(forked, tmp_path):
+def test_every_recipe_has_the_gradient_and_metrics_of_one_process_on_two_of_which_one_has_no_folder(forked, tmp_path):
     """Of each update on a rollout: the same problems, responses, rewards, credit and share of the update."""
     sets = {load_recipe(name).data for name, _ in VARIANTS}
     data = RunDir.at(tmp_path / "world", load_profile("smoke")).provide(*sets)
@@ -226,22 +226,43 @@ def test_every_recipe_has_the_gradient_of_one_process_on_two_of_which_one_has_no
         for number, gradient in updates.items():
             error = (found[2][name][number] - gradient).norm() / gradient.norm()
             assert error < 1e-5, (name, number, error)
+    told = {count: told_of_updates(tmp_path / str(count)) for count in found}
+    assert len(told[1]) >= len(VARIANTS)
+    assert told[2] == pytest.approx(told[1], rel=1e-4, abs=1e-5, nan_ok=True)
 
 
-def test_a_count_is_the_sum_over_processes_and_anything_else_the_mean_of_all_values():
-    # Two micro-batches on one process and one on the other.
-    assert over_processes("credit/num_empty_visual", [[1.0, 3.0], [4.0]]) == 8
-    assert over_processes("credit/entropy", [[1.0, 3.0], [5.0]]) == 3
-    assert over_processes("credit/entropy", [[math.nan, 3.0], [5.0]]) == 4
-    assert math.isnan(over_processes("critic/explained_variance", [[math.nan], []]))
-    # An update is skipped by all processes together, and a further generation is made by all.
-    assert over_processes("skipped_updates", [[1.0], [1.0]]) == 1
-    assert over_processes("dynamic_sampling/num_generations", [[2.0], [2.0]]) == 2
+def told_of_updates(out):
+    """What metrics.jsonl of each training says of each update, but for the time that it took.
+
+    And but for what a reward itself logs: it knows the problems that its own process answers, one of them twice.
+    """
+    left_out = ("seconds/", "accuracy/", "temporal/")
+    return {
+        (path.parent.name, line["step"], name): value
+        for path in out.rglob("metrics.jsonl")
+        for line in read_metrics(path)
+        for name, value in line.items()
+        if name != "elapsed" and not name.startswith(left_out)
+    }
+
+
+def test_a_count_is_the_sum_over_processes_and_anything_else_the_mean_over_all_tokens_or_responses():
+    # Two micro-batches on one process, of 3 and 1 tokens, and one on the other, of 2.
+    one = {"entropy": [(1.0, 3.0), (3.0, 1.0)], "credit/num_empty_visual": [(1.0, 1.0), (3.0, 1.0)]}
+    other = {"entropy": [(6.0, 2.0)], "credit/num_empty_visual": [(4.0, 1.0)]}
+    assert means_of([one, other]) == {"entropy": (1 * 3 + 3 * 1 + 6 * 2) / 6, "credit/num_empty_visual": 8.0}
+    # A micro-batch without a token has no mean. An update is skipped by all processes together.
+    one = {"entropy": [(math.nan, 0.0), (3.0, 2.0)], "skipped_updates": [(1.0, 1.0)]}
+    assert means_of([one, {"skipped_updates": [(1.0, 1.0)]}]) == {"entropy": 3.0, "skipped_updates": 1.0}
 
 
 def test_what_only_another_process_noted_is_logged_too():
-    other = {"credit/num_empty_visual": [5.0], "temporal/rewarded": [0.5], "vppo/anchor_auc": [math.nan]}
-    assert means_of([{"credit/num_empty_visual": [1.0]}, other]) == {
+    other = {
+        "credit/num_empty_visual": [(5.0, 1.0)],
+        "temporal/rewarded": [(0.5, 1.0)],
+        "vppo/anchor_auc": [(math.nan, 1.0)],
+    }
+    assert means_of([{"credit/num_empty_visual": [(1.0, 1.0)]}, other]) == {
         "credit/num_empty_visual": 6.0,
         "temporal/rewarded": 0.5,
         "vppo/anchor_auc": None,

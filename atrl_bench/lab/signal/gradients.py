@@ -69,7 +69,7 @@ class GradientMeter:
         """The gradients of problem `row` of the training set."""
         trainer = self.trainer
         rollout, *_ = trainer.make_rollout([row])
-        success, advantage_BT = trainer.notes["accuracy"].pop(), per_token(rollout.advantages)
+        (success, _), advantage_BT = trainer.notes["accuracy"].pop(), per_token(rollout.advantages)
         if not advantage_BT.any():
             nothing = [math.nan] * len(self.rules)
             return PromptGradients(None, success, nothing, nothing, nothing)

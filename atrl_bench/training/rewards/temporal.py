@@ -81,9 +81,9 @@ class TemporalReward(GroupReward):
                 shuffled.append(shuffled_H.mean().item())
                 rewarded.append(float(rewards_P[index].any()))
         if shuffled:
-            tools.note("temporal/accuracy_in_order", float(np.mean(in_order)))
-            tools.note("temporal/accuracy_shuffled", float(np.mean(shuffled)))
-            tools.note("temporal/rewarded", float(np.mean(rewarded)))
+            tools.note("temporal/accuracy_in_order", float(np.mean(in_order)), len(in_order))
+            tools.note("temporal/accuracy_shuffled", float(np.mean(shuffled)), len(shuffled))
+            tools.note("temporal/rewarded", float(np.mean(rewarded)), len(rewarded))
         return rewards_P
 
     def shuffled_accuracies(self, groups: Sequence[Group], tools: RolloutTools) -> list[Tensor | None]:

@@ -87,7 +87,7 @@ class DependencyWeights:
         tools.note("vppo/dependency", score_B.mean().item())
         tools.note("vppo/max_scale", scale_B.max().item())
         if (total := dependency_BT.sum()) > 0:
-            tools.note("vppo/kept_dependency", ((dependency_BT * kept_BT).sum() / total).item())
+            tools.note("vppo/kept_dependency", ((dependency_BT * kept_BT).sum() / total).item(), total.item())
         note_anchors(dependency_BT, rollout, responses, tools)
         return kept_BT * scale_B[process * len(mask_BT) : (process + 1) * len(mask_BT), None]
 
@@ -119,7 +119,7 @@ def note_anchors(
             areas.append(anchor_auc(dependency_T[mask_T].cpu(), is_anchor_T))
     defined = [area for area in areas if not math.isnan(area)]
     if defined:
-        tools.note("vppo/anchor_auc", sum(defined) / len(defined))
+        tools.note("vppo/anchor_auc", sum(defined) / len(defined), len(defined))
 
 
 def refuse_videos(recipe_name: str, data: TrainingData) -> None:

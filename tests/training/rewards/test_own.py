@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from trainer_parts import logged
+from trainer_parts import logged, noted
 
 from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.sets import find_set
@@ -172,8 +172,8 @@ def test_a_response_that_it_has_nothing_to_say_of_has_no_reward_and_no_advantage
     trainer = open_trainer(load_recipe("grpo", data=questions, rewards=f"{code}:none_for_easy"), None)
     rollout, *_ = trainer.make_rollout([0, 2])  # levels zero and two
     assert rollout.advantages.tolist() == [0.0] * 8
-    assert trainer.notes["reward"] == [1.0]
-    assert trainer.notes["frac_ungraded"] == [0.5]  # both groups have four responses, the easy one no reward
+    assert noted(trainer, "reward") == [1.0]
+    assert noted(trainer, "frac_ungraded") == [0.5]  # both groups have four responses, the easy one no reward
 
 
 def test_where_some_of_a_group_have_no_reward_the_others_are_compared_and_credited(open_trainer, questions, tmp_path):
@@ -184,15 +184,15 @@ def test_where_some_of_a_group_have_no_reward_the_others_are_compared_and_credit
     )
     trainer = open_trainer(recipe, None)
     rollout, *_ = trainer.make_rollout([0])
-    assert trainer.notes["accuracy"] == [pytest.approx(2 / 3)]
-    assert trainer.notes["dynamic_sampling/num_generations"] == [1.0]
+    assert noted(trainer, "accuracy") == [pytest.approx(2 / 3)]
+    assert noted(trainer, "dynamic_sampling/num_generations") == [1.0]
     # -2/3, 1/3 and 1/3 over their deviation of 0.5774; nothing is learned from the first, which has none.
     assert rollout.advantages.mean(1).tolist() == pytest.approx([-1.1545, 0.5772, 0.5772], abs=1e-3)
 
     (tmp_path / "some.py").write_text(turns.replace("0.0", "1"))  # no say, or right: nothing to compare
     constant = open_trainer(recipe, None)
     constant.sample_and_reward([0])
-    assert constant.notes["dynamic_sampling/num_unfilled"] == [1.0]
+    assert noted(constant, "dynamic_sampling/num_unfilled") == [1.0]
 
 
 def test_the_key_of_one_in_a_package_follows_what_it_may_import_there(tmp_path, monkeypatch):

@@ -90,19 +90,19 @@ def test_empty_visual_tokens_and_rows_that_overflowed_are_counted_and_get_one(we
     weights_BT = weigher.weights(Rows(scale=float("nan")), **{**batch, "visual_BS": visual})
     assert (weights_BT == 1).all()
     diagnostics = weigher.pop_diagnostics()
-    assert diagnostics["credit/num_empty_visual"] == 1
-    assert diagnostics["credit/num_non_finite_rows"] == 1
+    assert diagnostics["credit/num_empty_visual"][0] == 1
+    assert diagnostics["credit/num_non_finite_rows"][0] == 1
 
 
 def test_the_anchor_auc_is_over_responses_that_transcribe_their_image(weigher, batch):
     # The image shows a 7; the response begins with it, and the credit is on the token after it.
     weigher.weights(Rows(), **{**batch, "truths": [TokenTruth("7"), TokenTruth("9")]})
     diagnostics = weigher.pop_diagnostics()
-    assert diagnostics["credit/num_with_anchors"] == 1
+    assert diagnostics["credit/num_with_anchors"][0] == 1
     # One of five other tokens is above the anchor, four have the same weight: (0 + 4 / 2) / 5.
-    assert diagnostics["credit/anchor_auc"] == pytest.approx(0.4)
-    assert weigher.pop_diagnostics()["credit/num_with_anchors"] == 0
-    assert not math.isnan(diagnostics["credit/anchor_auc_connectivity"])
+    assert diagnostics["credit/anchor_auc"][0] == pytest.approx(0.4)
+    assert weigher.pop_diagnostics()["credit/num_with_anchors"][0] == 0
+    assert not math.isnan(diagnostics["credit/anchor_auc_connectivity"][0])
 
 
 def test_the_credit_of_a_response_follows_the_seed_of_the_run_and_not_its_place_in_the_batch(tiny_model, batch):
@@ -125,5 +125,5 @@ def test_the_share_of_the_credit_on_a_thought_is_told_beside_the_share_of_its_to
     batch["response_ids_BT"] = torch.arange(NUM_RESPONSE).repeat(2, 1)
     weights_BT = weigher.weights(Rows(), **batch)
     told = weigher.pop_diagnostics()
-    assert told["credit/thought_share"] == pytest.approx(float(weights_BT[:, :5].sum() / weights_BT.sum()))
-    assert told["credit/thought_tokens"] == pytest.approx(5 / 6)
+    assert told["credit/thought_share"][0] == pytest.approx(float(weights_BT[:, :5].sum() / weights_BT.sum()))
+    assert told["credit/thought_tokens"][0] == pytest.approx(5 / 6)
