@@ -1,6 +1,7 @@
 """Fixtures any test may use: a tiny model with random weights, its processor, a mini world, real rows, a judge."""
 
 import contextlib
+import gc
 import hashlib
 import os
 import re
@@ -46,6 +47,17 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the real hub; the local one i
 def pytest_xdist_auto_num_workers():
     """One more than there are cores, for slow tests wait a quarter of their time for processes that begin or die."""
     return (psutil.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is made by now lives as long as the tests: to look for garbage in it takes a worker ten seconds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):
