@@ -137,6 +137,8 @@ def _rows_of(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = (
         [json.loads(line) for line in text.split("\n") if line.strip()] if path.suffix == ".jsonl" else json.loads(text)
     )
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("it is no list of rows, each an object with its columns")
     return rows
 
 

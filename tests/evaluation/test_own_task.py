@@ -129,6 +129,13 @@ def test_pictures_in_base64_or_data_urls_beside_paths_are_shown_to_a_model_and_t
         assert (first.tobytes(), second.size, third.tobytes()) == (RED.tobytes(), (40, 30), RED.tobytes())
 
 
+@pytest.mark.parametrize("content", [{"question": ["2 + 2?"], "answer": ["4"]}, ["2 + 2?"]])
+def test_a_json_file_that_is_no_list_of_rows_is_said_to_be_none(content, tmp_path) -> None:
+    (tmp_path / "mine.json").write_text(json.dumps(content))
+    with pytest.raises(InvalidFileError, match="no list of rows, each an object with its columns"):
+        problems_of(str(tmp_path / "mine.json"))
+
+
 def test_a_picture_outside_the_files_folder_is_not_opened(mine, tmp_path) -> None:
     RED.save(tmp_path.parent / "secret.png")
     rows = [{"question": "What?", "image": name, "answer": "red"} for name in ("../secret.png", "https://a/b.png")]
