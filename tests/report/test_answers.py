@@ -189,7 +189,9 @@ def test_answers_of_several_training_seeds_say_which(make_report, tmp_path):
     assert "training seed" not in page(run_dir, "zero_shot.geoqa_test.html")
 
 
-def test_no_answer_question_or_name_becomes_markup(make_report, tmp_path, payload):
+@pytest.mark.parametrize("third", [0, 1, 2])
+def test_no_answer_question_or_name_becomes_markup(make_report, tmp_path, payloads, third):
+    payload = "".join(payloads[third::3])
     small = {"rows": ("zero_shot", "grpo"), "columns": ("geoqa_test",), "problems": 5}
     clean = make_report(tmp_path / "clean", **small)
     run_dir = make_report(tmp_path / "bad", **small, decorate=lambda text: payload + text)
