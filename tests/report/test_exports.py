@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from stored import fill_cell
 
-from atrl_bench.errors import MissingDataError, StoreError
+from atrl_bench.errors import StoreError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report import exports
@@ -94,11 +94,6 @@ def test_inspects_own_reader_opens_the_log(run_folder):
     assert log.eval.model == "Qwen/Qwen2.5-VL-7B-Instruct"
     assert [sample.output.completion for sample in log.samples] == ["=cmd() \\boxed{3}"] * 8
     assert inspect_log.list_eval_logs(str(path.parent))[0].task == "mathvista-testmini"
-
-
-def test_a_folder_without_a_store_is_told_how_to_get_one(tmp_path):
-    with pytest.raises(MissingDataError, match="run-table main_7b --profile paper --out"):
-        export(run_dir(tmp_path), "jsonl")
 
 
 def test_a_sample_without_a_verdict_is_exported_without_a_score(run_folder):

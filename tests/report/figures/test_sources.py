@@ -62,13 +62,6 @@ def test_an_unknown_figure_answers_with_the_nearest(run_dir):
         figure("conectivity", run_dir)
 
 
-def test_an_empty_run_folder_names_the_command_that_fills_it(tmp_path):
-    empty = RunDir.at(tmp_path / "none", load_profile("smoke"))
-    with pytest.raises(MissingDataError, match="atrl-bench run-table main_7b --profile smoke --out"):
-        figure("words", empty)
-    assert not (tmp_path / "none").exists()
-
-
 def test_a_model_that_was_not_evaluated_is_named(run_dir):
     with pytest.raises(MissingDataError, match="evaluation of nobody on mathvision_testmini"):
         figure("words", run_dir, model="nobody")
