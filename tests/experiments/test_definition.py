@@ -121,13 +121,6 @@ def test_a_row_compared_with_another_differs_from_it_in_its_credit_alone(name, c
         assert table.model_of(row) == table.model_of(other)
 
 
-def test_rows_of_one_group_are_set_against_its_own_baseline():
-    table = load_table("cross_dataset")
-    assert table.baseline_of(table.row("grpo_7b")) == "zero_shot_7b"
-    assert table.baseline_of(table.row("grpo_3b")) == "zero_shot_3b"
-    assert load_table("main_7b").baseline_of(load_table("main_7b").row("grpo")) == "zero_shot"
-
-
 def test_a_served_row_of_a_video_table_is_asked_once_for_each_number_of_frames():
     table = load_table("video")
     row = table.rows[0].model_copy(update={"served": "vlm"})
