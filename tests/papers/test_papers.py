@@ -13,7 +13,7 @@ from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.definition import list_tables
 from atrl_bench.papers.across import across
 from atrl_bench.papers.audit import audit
-from atrl_bench.papers.paper import PrintedColumn, PrintedTable, list_papers, load_paper
+from atrl_bench.papers.paper import PrintedTable, list_papers, load_paper
 from atrl_bench.papers.printed import load_claims, load_scores
 from atrl_bench.papers.scores import read_cells
 from atrl_bench.plugins import FOLDERS, paper_folders
@@ -288,7 +288,3 @@ def test_nothing_in_the_room_of_papers_names_one():
     names = "|".join(map(re.escape, ["AT-RL", "at_rl", *WHOLE]))
     for path in room.glob("*.py"):
         assert not re.search(rf"\b({names})\b", path.read_text(encoding="utf-8"), re.I), path.name
-
-
-def test_a_column_that_follows_from_others_is_no_benchmark():
-    assert PrintedColumn(mean_of=("a",)).benchmark is None
