@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from hub_layouts import packed
@@ -47,8 +46,7 @@ def test_a_table_is_fetched_once_and_what_was_fetched_needs_no_network(machine, 
         ("mathverse_testmini", "to fetch"),
         ("mathvista_testmini", "to fetch"),
     ]
-    model_bytes = sum(size for name, size in sizes(base_folder("mini")).items() if name in model_ref("mini").files)
-    assert before["bytes_to_fetch"] == model_bytes + 3 * len(ROWS)
+    assert before["bytes_to_fetch"] == model_bytes() + 3 * len(ROWS)
     assert grouping.sent == []
     after = machine.json("fetch", "grouping")
     assert {item["state"] for item in after["items"]} == {"here"}
@@ -63,8 +61,8 @@ def test_a_table_is_fetched_once_and_what_was_fetched_needs_no_network(machine, 
     assert grouping.sent == sent
 
 
-def sizes(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in folder.iterdir()}
+def model_bytes() -> int:
+    return sum((base_folder("mini") / name).stat().st_size for name in model_ref("mini").files)
 
 
 def test_what_is_fetched_is_shown_before_and_what_is_here_after(machine, grouping) -> None:
@@ -122,9 +120,8 @@ def test_a_plan_prices_downloads_by_the_listings_that_are_kept_and_asks_no_hub(m
     machine.json("fetch", "grouping", "--dry-run")
     machine.endpoint = NOBODY
     cost = machine.json("plan", "grouping")
-    model_bytes = sum(size for name, size in sizes(base_folder("mini")).items() if name in model_ref("mini").files)
     assert {each["name"]: each["gb"] for each in cost["downloads"]} == {
-        QWEN: model_bytes / 1e9,
+        QWEN: model_bytes() / 1e9,
         "mathverse_testmini": len(ROWS) / 1e9,
         "mathvista_testmini": len(ROWS) / 1e9,
     }
