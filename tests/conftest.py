@@ -15,6 +15,8 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
 
 import hub_layouts
 import hypothesis
@@ -114,6 +116,30 @@ def local_hub():
     """A hub on this machine, without repositories."""
     with LocalHub() as hub:
         yield hub
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(name="atrl_bench")
+def _command_line(monkeypatch, capsys, tmp_path) -> Callable[..., Ended]:
+    """Return a function that gives a command in this process and in an empty folder."""
+    from atrl_bench import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["atrl-bench", *map(str, arguments)])
+        with patch.dict(os.environ), pytest.raises(SystemExit) as ended:
+            cli.main()
+        return Ended(ended.value.code, *capsys.readouterr())
+
+    return run
 
 
 # A copy of the project that a test may change ------------------------------------------------------------------------

@@ -2,12 +2,10 @@
 
 import re
 import shlex
-import sys
 
 import pytest
 from scaling_page import BLOCK, PAGE, blocks, makespan
 
-from atrl_bench import cli
 from atrl_bench.experiments.cost import Needs
 
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -33,32 +31,23 @@ def test_the_page_has_every_table(computed):
     assert computed.keys() == {name for _, name, _, _ in BLOCK.findall(TEXT)}
 
 
-def test_all_tables_together_take_what_plan_all_says(computed, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run("plan all --profile paper", monkeypatch) == 0
-    assert f"{computed['together'].strip()} GPU-hours." in " ".join(capsys.readouterr().out.split())
+def test_all_tables_together_take_what_plan_all_says(computed, atrl_bench):
+    ended = atrl_bench("plan", "all", "--profile", "paper")
+    assert ended.code == 0
+    assert f"{computed['together'].strip()} GPU-hours." in " ".join(ended.out.split())
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_page_runs_up_to_where_a_gpu_is_needed(command, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_command_of_the_page_runs_up_to_where_a_gpu_is_needed(command, atrl_bench, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))  # no tool of a driver
-    code = run(command, monkeypatch)
-    output = capsys.readouterr()
+    ended = atrl_bench(*shlex.split(command))
     if command.rstrip().endswith("--yes"):
-        assert code == 1
-        assert "does not fit here" in output.err
-        assert "none can be used here" in output.err
+        assert ended.code == 1
+        assert "does not fit here" in ended.err
+        assert "none can be used here" in ended.err
     else:
-        assert code == 0, output.err
-        assert re.search(r"GPU-hours|gpu_hours", output.out)
-
-
-def run(command, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["atrl-bench", *shlex.split(command)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    return ended.value.code
+        assert ended.code == 0, ended.err
+        assert re.search(r"GPU-hours|gpu_hours", ended.out)
 
 
 def test_trainings_run_side_by_side_where_there_is_room():
