@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import socket
 import threading
 import time
 from collections import Counter
@@ -33,10 +32,6 @@ GREEDY = PROFILE.model_copy(update={"evaluation": PROFILE.evaluation.model_copy(
 
 
 ANSWER = "The answer is \\boxed{0}."
-
-
-def cut(connection: socket.socket) -> None:
-    connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"choices": [')
 
 
 def refusal(status: int, message: str, code: str | None = None) -> tuple[int, dict[str, str], bytes]:
@@ -323,20 +318,6 @@ def test_an_answer_that_was_cut_is_truncated() -> None:
     with ChatServer(completion("so far", finish="length")) as server:
         [[answer]] = EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
     assert answer.truncated
-
-
-@pytest.mark.parametrize(
-    "failure",
-    [refusal(500, "broken"), (200, {}, b" " * (3 << 20)), cut],
-    ids=("broken", "too long", "cut"),
-)
-def test_one_failure_of_any_kind_is_retried(failure) -> None:
-    waits: list[float] = []
-    with ChatServer(failure, ANSWER) as server:
-        model = EndpointModel(server.endpoint(first_wait=0.5, sleep=waits.append))
-        [[answer]] = model.generate([PROMPT], [[0]], WARM)
-    assert answer.text == "The answer is \\boxed{0}."
-    assert waits == [0.5]
 
 
 def test_the_wait_doubles_and_a_server_that_asks_for_time_gets_it_up_to_a_minute() -> None:
