@@ -29,6 +29,7 @@ def test_version_is_printed():
         (("train", "gpro", "--dry-run"), "grpo"),
         (("train", "grpo", "--credit", "atlr", "--dry-run"), "atrl"),
         (("evaluate", "mini", "--tasks", "mathvison_testmini"), "mathvision_testmini"),
+        (("signal", "--profile", "smoke", "--rules", "atlr"), "Did you mean atrl?"),
         (("list", "recipies"), "recipes"),
         (("list", "rowz"), "rows"),
         (("fetch", "mathverse_testmin", "--profile", "paper"), "mathverse_testmini"),

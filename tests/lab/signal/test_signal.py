@@ -90,12 +90,6 @@ def test_a_problem_is_measured_itself_where_a_training_would_draw_another():
     assert (measured.objective, measured.dynamic_sampling) == ("dapo", None)
 
 
-def test_an_unknown_rule_is_refused_with_the_nearest(tmp_path):
-    result = CliRunner().invoke(app(), ["signal", "--profile", "smoke", "--out", str(tmp_path), "--rules", "atlr"])
-    assert result.exit_code != 0
-    assert "atrl" in result.output + str(result.exception)
-
-
 def test_rules_that_read_entropies_and_look_twice_are_measured_too(run_dir, tmp_path):
     with gradient_meter(asked("token_reweighting", "high_entropy"), run_dir, tmp_path) as made:
         prompt = next(found for row in range(20) if (found := made.of_prompt(row)).gradient_RD is not None)
