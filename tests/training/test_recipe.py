@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.errors import InvalidFileError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import KINDS, load_recipe
 
@@ -49,11 +49,6 @@ def test_a_wrong_type_inside_a_field_is_named_with_its_line(tmp_path):
 def test_a_wrong_option_is_named_as_the_option_it_was():
     with pytest.raises(InvalidFileError, match="schedule='weekly'"):
         load_recipe("grpo", schedule="weekly")
-
-
-def test_an_unknown_recipe_is_answered_with_the_nearest_names():
-    with pytest.raises(UnknownNameError, match="Did you mean sapo"):
-        load_recipe("sappo")
 
 
 @pytest.mark.parametrize("text", ["base: nothing\nname: mine\n", "base: mine\nname: mine\n"])
