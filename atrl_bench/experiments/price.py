@@ -15,7 +15,7 @@ from atrl_bench.data.repository import Repository, without_asking
 from atrl_bench.data.tables import num_rows
 from atrl_bench.errors import MissingDataError
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, is_cell_done, is_served
-from atrl_bench.evaluation.tasks import Task, expand, find_task
+from atrl_bench.evaluation.tasks import Task, expand, find_task, is_table
 from atrl_bench.experiments.cost import GB, Needs, answering_needs, training_needs
 from atrl_bench.experiments.definition import OWN, TableDefinition, as_typed, paper_of
 from atrl_bench.experiments.fetch import MODEL, Need, needs_of
@@ -437,6 +437,8 @@ def _answers(evaluations: Sequence[tuple[Task, EvaluationOptions]], run_dir: Run
 
 
 def _source(task: Task, run_dir: RunDir) -> str:
+    if is_table(task.name):
+        return task.name.partition("?")[0]
     if (data_dir := run_dir.data_dir(task.folder)) is not None:
         return str(data_dir / task.folder)
     return f"{task.hub_id}, {task.split}" if task.hub_id else f"atrl-bench fetch {task.name}"

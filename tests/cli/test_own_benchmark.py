@@ -79,6 +79,12 @@ def test_an_endpoint_evaluated_on_own_data_has_its_scores_in_the_frame_and_on_pa
     assert "50.0" in text_of((reports / "evaluations.html").read_text())
 
 
+def test_a_price_says_that_the_rows_are_in_the_users_file_which_nobody_has_to_fetch(here) -> None:
+    asked = ("evaluate", "mini", "--profile", "smoke", "--tasks", "mine.jsonl", "--columns", "question=asked")
+    told = json.loads(run(*asked, "--dry-run", "--json"))
+    assert [cell["dataset"] for cell in told["cells"]] == [str(here / "mine.jsonl")]
+
+
 def test_what_was_answered_in_a_users_prompt_is_no_answer_to_another(here, serve) -> None:
     server = serve(r"\boxed{red}")
     for prompt in (("--system", "Be brief."), ("--template", "{question}"), ()):
