@@ -87,7 +87,7 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> sqlite3.Cursor
 def _connect_read_only(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise _nothing_there(path)
-    uri = f"file:{quote(str(path.resolve()))}?mode=ro"
+    uri = f"file:{quote(bytes(path.resolve()))}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

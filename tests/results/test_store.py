@@ -328,6 +328,14 @@ def test_a_reader_cannot_write(path, store):
         reader.add_cell({"task": "other"})
 
 
+def test_a_folder_whose_name_is_no_utf8_and_asks_for_options_holds_a_store(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9?mode=memory#") / "store.sqlite"
+    with Store.open(path) as store:
+        key = store.add_cell(SPEC)
+    with Store.open(path, read_only=True) as reader:
+        assert [cell.key for cell in reader.cells()] == [key]
+
+
 def test_a_store_at_rest_in_a_read_only_folder_is_readable(path, store, key, monkeypatch):
     """WAL cannot put its index beside the file there; root ignores permissions, so SQLite's refusal is acted out."""
     store.close()
