@@ -278,7 +278,7 @@ class RolloutRecipe(Recipe):
         updates = sizes.updates_per_rollout
         if updates == usual.updates_per_rollout or "prompts_per_rollout" in overrides:
             return sizes
-        changes = {"prompts_per_rollout": usual.prompts_per_rollout * updates // usual.updates_per_rollout}
+        changes = {"prompts_per_rollout": max(1, usual.prompts_per_rollout * updates // usual.updates_per_rollout)}
         if sizes.num_rollouts is not None and "num_rollouts" not in overrides:
             changes["num_rollouts"] = max(1, sizes.num_rollouts * usual.updates_per_rollout // updates)
         return sizes.model_copy(update=changes)

@@ -90,6 +90,13 @@ def test_a_problem_is_measured_itself_where_a_training_would_draw_another():
     assert (measured.objective, measured.dynamic_sampling) == ("dapo", None)
 
 
+def test_a_recipe_of_fewer_updates_a_rollout_is_measured_with_the_weights_that_it_gives(run_dir, tmp_path):
+    with gradient_meter(replace(asked(), recipe="vppo"), run_dir, tmp_path) as made:
+        prompt = next(found for row in range(20) if (found := made.of_prompt(row)).gradient_RD is not None)
+        assert made.trainer.weighting is not None
+    assert prompt.gradient_RD.any()
+
+
 def test_rules_that_read_entropies_and_look_twice_are_measured_too(run_dir, tmp_path):
     with gradient_meter(asked("token_reweighting", "high_entropy"), run_dir, tmp_path) as made:
         prompt = next(found for row in range(20) if (found := made.of_prompt(row)).gradient_RD is not None)
