@@ -56,10 +56,10 @@ def test_the_power_of_a_design_is_the_share_of_simulated_pages_that_call_the_eff
 
 def test_where_problems_decide_the_power_is_that_of_the_normal_test():
     spread = Spread(0, 0.01**2, 0, 0)
-    assert power(0.028, spread, 2) == 1.0  # no spread between seeds: the formula has nothing to integrate
-    tiny = Spread(1e-12, 0.01**2, 0, 0)
-    assert detectable(tiny, 30) == pytest.approx((1.96 + 0.8416) * 0.01, rel=1e-3)
-    assert detectable(tiny, 30, comparisons=10) == pytest.approx((2.807 + 0.8416) * 0.01, rel=1e-3)
+    assert power((1.96 + 0.8416) * 0.01, spread, 2) == pytest.approx(0.8, abs=1e-4)
+    assert detectable(spread, 2) == pytest.approx((1.96 + 0.8416) * 0.01, rel=1e-3)
+    assert detectable(spread, 30, comparisons=10) == pytest.approx((2.807 + 0.8416) * 0.01, rel=1e-3)
+    assert power(0.028, Spread(0, 0, 0, 0), 2) == 1.0
 
 
 def test_with_one_seed_nothing_is_called_clear_and_equal_methods_often_look_different():

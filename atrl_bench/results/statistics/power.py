@@ -72,14 +72,14 @@ def power(effect: float, spread: Spread, seeds: int, repeats: int = 1, *, compar
     from scipy.special import chdtr, ndtri
 
     sd, over_seeds = spread.of_mean(seeds, repeats), spread.over_seeds(repeats)
-    if seeds < 2 or over_seeds == 0:
+    if seeds < 2 or sd == 0:
         return float(seeds > 1 and effect > 0)
     student = student_quantile(seeds - 1, 1 - LEVEL / 2)
     over_problems = spread.over_problems(seeds, repeats) * -ndtri(LEVEL / comparisons / 2)
     low, high = max(over_problems, effect - 8 * sd), max(over_problems, effect) + 8 * sd
     D = np.linspace(low, high, GRID)
     density = np.exp(-(((D - effect) / sd) ** 2) / 2) / (sd * math.sqrt(2 * math.pi))
-    is_quiet = chdtr(seeds - 1, (seeds - 1) * seeds * (D / (student * over_seeds)) ** 2)
+    is_quiet = chdtr(seeds - 1, (seeds - 1) * seeds * (D / (student * over_seeds)) ** 2) if over_seeds else 1.0
     return float(min(1.0, np.trapezoid(density * is_quiet, D)))
 
 
