@@ -104,4 +104,4 @@ def _ended(result: TableRun, effect: float, max_seeds: int) -> Iterable[DecidedC
 def _look(item: Comparison, effect: float, max_seeds: int, num_items: int) -> Look:
     if not item.by_seed:
         return Look("open", item.estimate.mean, math.inf, 0)
-    return look(item.by_seed, item.estimate.stderr, effect, max_seeds, comparisons=num_items)
+    return look(item.by_seed, item.estimate.spread, effect, max_seeds, comparisons=num_items)

@@ -102,7 +102,7 @@ def test_rows_of_one_name_are_named_with_their_groups(table):
         for group, row in product(("7B", "3B"), (zero_shot, grpo))
     )
     html = render_html(replace(table, rows=rows, baseline="Zero-shot, 7B"))
-    assert "points against mini: Zero-shot, 7B or, in its group, mini: Zero-shot, 3B)" in html
+    assert "points against Zero-shot, 7B or, in its group, Zero-shot, 3B)" in html
 
 
 def test_a_ratio_is_drawn_as_far_above_one_as_its_inverse_is_below_and_without_an_end_to_the_edge(table):

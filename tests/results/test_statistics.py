@@ -91,7 +91,12 @@ def test_a_difference_that_is_the_same_in_every_group_is_as_sure_as_so_many_coin
     groups = {"a": "x", "b": "x", "c": "y", "d": "y"}
     assert paired_difference(dict.fromkeys("abcd", 1.0), dict.fromkeys("abcd", 0.0), groups).p_value == 0.5
     same = paired_difference(dict.fromkeys("abc", 0.5), dict.fromkeys("abc", 0.5), OWN)
-    assert (same.p_value, same.estimate.half_width()) == (1.0, 0.0)
+    assert (same.p_value, same.estimate.half_width()) == (1.0, pytest.approx(0.631597, abs=1e-6))
+    assert same.detectable > same.estimate.half_width()
+    # Eight groups of two problems, one a third better and one a third worse: 1 - 2/3 is not 1/3 to the last bit.
+    pairs = [f"{group}{problem}" for group in "abcdefgh" for problem in (1, 2)]
+    ours, theirs = ({name: float(name[1] == "1") for name in pairs}, {name: (3 - int(name[1])) / 3 for name in pairs})
+    assert paired_difference(ours, theirs, {name: name[0] for name in pairs}).p_value == 1.0
 
 
 def test_the_average_adds_variances_and_divides_by_the_number_of_benchmarks():
@@ -110,6 +115,19 @@ def test_an_average_over_benchmarks_without_spread_has_none():
     assert average_of([exact, exact]).half_width() == 0.0
     assert math.isnan(average_of([exact, Estimate(1.0, math.nan, math.nan, 3, 1)]).stderr)
     assert math.isnan(average_of([]).mean)
+
+
+def test_a_benchmark_on_which_nothing_varies_is_no_certain_part_of_an_average():
+    groups = {name: name for name in "abc"}
+    wrong, right = (clustered_score(dict.fromkeys("abc", score), groups) for score in (0.0, 1.0))
+    # Each reaches 1 - 0.05^(1/3) = 0.6316, as would t = 4.3027 with 2 degrees times 0.14679. With 4 degrees t = 2.7764.
+    assert average_of([wrong, right]).half_width() == pytest.approx(2.7764 * 0.14679 / math.sqrt(2), abs=1e-4)
+    # Three right against three wrong in one benchmark, none right in the other: no coin falls thus once in twenty.
+    gain, none = (
+        paired_difference(dict.fromkeys("abc", score), dict.fromkeys("abc", 0.0), groups).estimate
+        for score in (1.0, 0.0)
+    )
+    assert average_of([gain, none]).p_value() > 0.05
 
 
 def test_what_two_benchmarks_share_adds_its_covariance_once_for_each_of_the_two():

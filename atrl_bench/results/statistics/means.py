@@ -27,8 +27,8 @@ from pydantic import BeforeValidator
 from atrl_bench.results.statistics.student import student_quantile
 
 # What an estimate is, which decides its interval and test: a "mean" of anything, a mean of "scores" between 0 and 1, a
-# score of 0 or of 1 in every group ("unanimous"), a difference that is the same in every group and not 0 ("constant"),
-# a difference of two scores of the same problems ("paired").
+# score of 0 or of 1 in every group ("unanimous"), a difference that is the same in every group ("constant"), a
+# difference of two scores of the same problems ("paired").
 Kind = Literal["mean", "scores", "unanimous", "constant", "paired"]
 # A number of a record that JSON may have no word for: NaN is written as null, and null is read as NaN.
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
@@ -42,9 +42,9 @@ class Estimate:
     were independent: all p with |mean - p| <= t sqrt(p (1 - p) / n'), n' = mean (1 - mean) / SE^2. Near 0 and 1 it
     leans inwards, where mean -+ t SE would hold the truth too seldom.
 
-    Where nothing varies (*unanimous*, *constant*) the next group may well differ. If a share p of all groups did,
-    G groups without one would have had the chance (1 - p)^G; the interval reaches to the p at which that is 1 - level,
-    nearly 3/G. A group that differs from a constant difference does so by 1 + |mean| at most.
+    Where nothing varies (*unanimous*, *constant*, scores without error) the next group may well differ. If a share p of
+    all groups did, G groups without one would have had the chance (1 - p)^G; the interval reaches to the p at which
+    that is 1 - level, nearly 3/G. A group that differs from a constant difference does so by 1 + |mean| at most.
 
     *Paired* differences have the interval of Agresti and Min (2005) for a difference of paired shares: half an answer
     more of each of the four outcomes (+1, -1 and twice 0), of weight 1 / (2 sqrt N) where a problem has N answers, then
@@ -62,9 +62,9 @@ class Estimate:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The ends of the two-sided interval; one-sided for "unanimous"."""
-        if self.kind == "unanimous":
+        if self.kind in ("unanimous", "scores") and self.stderr == 0:
             unseen = _unseen(self.num_groups, level)
-            return (0.0, unseen) if self.mean == 0 else (1 - unseen, 1.0)
+            return self.mean * (1 - unseen), self.mean + (1 - self.mean) * unseen
         if self.kind == "scores" and 0 < self.mean < 1 and self.stderr > 0:
             variance = self.mean * (1 - self.mean)
             x = self._student(level) ** 2 / variance  # t^2 / n'
@@ -88,21 +88,23 @@ class Estimate:
         The minimum detectable difference: the non-centrality at which a t variable passes t_{(1 + level)/2} with this
         power, times the error that makes half of such figures too large, half too small: stderr / sqrt(median of
         chi^2 / degrees). With few seeds stderr itself is mostly too small: with three this adds a fifth. Intervals
-        that are not t's have their own half width. Without a spread it is that.
+        that are not t's have their own half width.
         """
         from scipy.special import chdtri, nctdtrinc
 
-        half = self.half_width(level)
-        if self.stderr == 0:
-            return half
         student = student_quantile(self.degrees, (1 + level) / 2)
         passes = nctdtrinc(self.degrees, 1 - power, student) * math.sqrt(self.degrees / chdtri(self.degrees, 0.5))
-        return half + float(passes - student) * self.stderr
+        return self.half_width(level) + float(passes - student) * self.spread
+
+    @property
+    def spread(self) -> float:
+        """The standard error; where nothing varies the one whose t interval would be as long as this one."""
+        return self.stderr or self.half_width() / student_quantile(self.degrees, 0.975)
 
     def p_value(self) -> float:
         """The two-sided p-value of "the mean is zero" by Student's t; for "constant" 2 / 2^G, as of G coins."""
         if self.kind == "constant":
-            return min(1.0, 2 * 0.5**self.num_groups)
+            return min(1.0, 2 * 0.5**self.num_groups) if abs(self.mean) > 1e-12 else 1.0  # as of `stderr`: rounding
         from scipy.special import stdtr
 
         if self.stderr == 0:
@@ -183,9 +185,8 @@ def score_of(mean: Estimate) -> Estimate:
 
 
 def constant_or(difference: Estimate) -> Estimate:
-    """The difference, as "constant" where it is not zero and nothing seems to vary."""
-    is_constant = difference.num_groups and difference.mean and difference.stderr == 0
-    return replace(difference, kind="constant") if is_constant else difference
+    """The difference, as "constant" where nothing seems to vary."""
+    return replace(difference, kind="constant") if difference.num_groups and difference.stderr == 0 else difference
 
 
 def mean_of_parts(parts: Sequence[tuple[Mapping[str, float], Mapping[str, str]]]) -> Estimate:
@@ -270,12 +271,12 @@ def average_of(estimates: Sequence[Estimate], residuals: Sequence[Mapping[str, f
     """The unweighted mean of benchmarks' estimates, independent but for the groups that two of them share.
 
     SE^2 = (sum_k SE_k^2 + 2 sum_{k<l} sum_g r_kg r_lg) / K^2 with r_kg what group g adds to the error of benchmark k
-    (`residuals`: their squares sum to SE_k^2); degrees of freedom by Welch and Satterthwaite. The same serves for
-    paired differences.
+    (`residuals`: their squares sum to SE_k^2); degrees of freedom by Welch and Satterthwaite. A benchmark on which
+    nothing varies is no certain one: it counts with its `spread`. The same serves for paired differences.
     """
     if not estimates:
         return Estimate(math.nan, math.nan, math.nan, 0, 0)
-    variances = [estimate.stderr**2 for estimate in estimates]
+    variances = [estimate.spread**2 for estimate in estimates]
     total = sum(variances)
     weight = sum(v**2 / e.degrees for v, e in zip(variances, estimates, strict=True) if v > 0)
     degrees = total**2 / weight if weight > 0 else float(sum(estimate.degrees for estimate in estimates))
