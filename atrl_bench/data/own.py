@@ -36,7 +36,7 @@ YES_OR_NO = {True: ("Yes", "True"), False: ("No", "False")}
 USUAL = {
     "question": ("problem", "question", "prompt", "query", "messages", "conversations"),
     "answer": ("answer", "solution", "gold", "ground_truth", "label", "reward_model", "messages", "conversations"),
-    "image": ("images", "image", "picture", "image_path", "image_paths"),
+    "image": ("images", "image", "picture", "image_path", "image_paths", "image_url", "image_urls", "img"),
     "video": ("videos", "video", "video_path"),
     "options": ("options", "choices"),
 }
@@ -207,7 +207,7 @@ def options_of(row: Mapping[str, Any], column: str) -> tuple[str, ...]:
 def image_of(cell: Any, root: Path) -> bytes | Path:
     """An image as a row has it: embedded, or the path of its file, which lies below the folder of the table."""
     if isinstance(cell, Mapping):
-        return cell["bytes"] if cell["bytes"] is not None else own_file(root, cell["path"] or "")
+        return cell["bytes"] if cell.get("bytes") is not None else own_file(root, cell["path"] or "")
     if not isinstance(cell, str):
         return cell
     return base64.b64decode(cell[begin.end() :]) if (begin := ENCODED.match(cell)) else own_file(root, cell)
@@ -271,4 +271,4 @@ def turns_of(cell: Any) -> list[tuple[str, str]] | None:
 def _text(content: Any) -> str:
     if not isinstance(content, list):
         return str(content or "")
-    return "".join(part.get("text") or f"<{part.get('type')}>" for part in content)
+    return "".join(part.get("text") or f"<{str(part.get('type')).removesuffix('_url')}>" for part in content)

@@ -129,6 +129,14 @@ def test_pictures_in_base64_or_data_urls_beside_paths_are_shown_to_a_model_and_t
         assert (first.tobytes(), second.size, third.tobytes()) == (RED.tobytes(), (40, 30), RED.tobytes())
 
 
+@pytest.mark.parametrize("shown", [{"image_url": "pictures/red.png"}, {"image": {"path": "pictures/red.png"}}])
+def test_a_picture_is_shown_that_is_a_path_alone_or_called_as_the_chat_protocol_does(shown, mine) -> None:
+    turns = [{"role": "user", "content": [{"type": "text", "text": "Is "}, {"type": "image_url"}]}]
+    _, [prompt], _ = problems_of(mine({"question": turns, "answer": "red", **shown}))
+    assert [part["type"] for part in prompt.messages[0]["content"]][:2] == ["text", "image"]
+    assert prompt.images[0].tobytes() == RED.tobytes()
+
+
 @pytest.mark.parametrize("content", [{"question": ["2 + 2?"], "answer": ["4"]}, ["2 + 2?"]])
 def test_a_json_file_that_is_no_list_of_rows_is_said_to_be_none(content, tmp_path) -> None:
     (tmp_path / "mine.json").write_text(json.dumps(content))
