@@ -225,6 +225,8 @@ def _run_on_node(
 
 
 def _connected(address: str) -> Any:
+    # What Ray holds back of the same words of several nodes it would print when this command has printed its results.
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     try:
         import ray
         import ray.exceptions
