@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DATA_HELP = (
     "training set, or your own: a .parquet, .jsonl or .json file, a folder, or OWNER/NAME of the hub; else the recipe's"
 )
-SET_HELP = "field=value of the recipe, or a size: learning_rate, batch, max_tokens, kl; repeatable"
+SET_HELP = "field=value of the recipe or its credit, or a size: learning_rate, batch, max_tokens, kl; repeatable"
 
 
 @with_options(*FOLDER, *WHERE, *STARTING, "rollouts", "seed", "checkpoints", "report_to")

@@ -145,6 +145,22 @@ class CreditConfig:
         return dataclasses.replace(self, **changes)
 
 
+# The paper's symbols, which are shorter than the fields' names: as they are typed, and as a row's label has them.
+SYMBOLS = {
+    "num_layers": ("L", "L"),
+    "exp_weight": ("lambda_exp", "λ_exp"),
+    "exp_decay": ("gamma", "γ"),
+    "cosine_weight": ("lambda_cos", "λ_cos"),
+    "min_edge_similarity": ("tau_sim", "τ_sim"),
+    "min_centroid_similarity": ("tau_cen", "τ_cen"),
+    "outlier_scale": ("alpha", "α"),
+    "hub_fraction": ("q", "q"),
+    "num_neighbours": ("R", "R"),
+    "similarity_weight": ("lambda_sim", "λ_sim"),
+    "importance_weight": ("lambda_imp", "λ_imp"),
+    "min_neighbour_score": ("tau_nb", "τ_nb"),
+    "kept_fraction": ("topk", "kept_fraction"),
+}
 _YOUNGER = frozenset({"partitions", "black_probability", "soft_share", "rows"})
 
 

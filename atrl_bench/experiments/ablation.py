@@ -7,7 +7,6 @@ own, after the row with the next smaller value of the credit where there is one,
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -15,33 +14,24 @@ from typing import Any
 
 import yaml
 
-from atrl_bench.credit.config import CreditConfig
+from atrl_bench.credit.config import SYMBOLS, CreditConfig
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition
 from atrl_bench.experiments.run_dir import RunDir, RunSettings, keep_settings, read_settings
-from atrl_bench.training.recipe import SHORT, CreditChoice, Setting, known_fields
+from atrl_bench.training.recipe import (
+    CREDIT_FIELDS,
+    SHORT,
+    SHORT_OF_CREDIT,
+    CreditChoice,
+    Setting,
+    known_fields,
+)
 
-# The paper's symbols, which are shorter than the fields' names: as they are typed, and as a row's label has them.
-SYMBOLS = {
-    "num_layers": ("L", "L"),
-    "exp_weight": ("lambda_exp", "λ_exp"),
-    "exp_decay": ("gamma", "γ"),
-    "cosine_weight": ("lambda_cos", "λ_cos"),
-    "min_edge_similarity": ("tau_sim", "τ_sim"),
-    "min_centroid_similarity": ("tau_cen", "τ_cen"),
-    "outlier_scale": ("alpha", "α"),
-    "hub_fraction": ("q", "q"),
-    "num_neighbours": ("R", "R"),
-    "similarity_weight": ("lambda_sim", "λ_sim"),
-    "importance_weight": ("lambda_imp", "λ_imp"),
-    "min_neighbour_score": ("tau_nb", "τ_nb"),
-    "kept_fraction": ("topk", "kept_fraction"),
-}
-FIELDS = {**{typed: field for field, (typed, _) in SYMBOLS.items()}, **SHORT, "credit": "rule"}
+FIELDS = {**SHORT, **SHORT_OF_CREDIT, "credit": "rule"}
 # Fields that the full rule does not read bring along the rule that does.
 RULE_OF = {"kept_fraction": "hard_truncation", "entropy_fraction": "high_entropy"}
 CHOICE = ("rule", "preset")  # what a point may change of the credit beside the fields of CreditConfig
-OF_CREDIT = (*(field.name for field in dataclasses.fields(CreditConfig)), *CHOICE)
+OF_CREDIT = (*CREDIT_FIELDS, *CHOICE)
 
 
 def with_points(definition: TableDefinition, assignments: Sequence[str]) -> tuple[TableDefinition, list[RowDefinition]]:
@@ -67,7 +57,7 @@ def _values(definition: TableDefinition, assignment: str) -> tuple[str, list[Set
     if not equals or not text:
         raise InvalidFileError(f"--set {assignment!r} is not field=value.", next_step="write --set field=value")
     field = FIELDS.get(name, name)
-    known = [*OF_CREDIT, *FIELDS, *known_fields(type(definition.recipe_of(definition.row(definition.point or ""))))]
+    known = [*CHOICE, *known_fields(type(definition.recipe_of(definition.row(definition.point or ""))))]
     if field not in known:
         raise UnknownNameError("field of the credit or the recipe", name, known, next_step="read docs/method.md")
     return field, [_value(part.strip()) for part in text.split(",")]

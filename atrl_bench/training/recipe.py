@@ -7,12 +7,15 @@ is: training on `rollouts`, `supervised` training, or training on `preferences`.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from atrl_bench.credit.config import SYMBOLS, CreditConfig
 from atrl_bench.data.own import is_own, resolved
 from atrl_bench.data.sets import ALL_SETS, GENERATED_SETS, find_set
 from atrl_bench.errors import InvalidFileError, UnknownNameError
@@ -30,6 +33,8 @@ Setting = float | int | str | bool | None
 OwnCode = dict[str, dict[str, Setting]]  # names, each with the settings it is made with
 Size = float | int | str | list[int] | None
 SHORT = {"batch": "prompts_per_rollout", "max_tokens": "max_response_tokens", "kl": "kl_coef"}  # as people call them
+SHORT_OF_CREDIT = {typed: field for field, (typed, _) in SYMBOLS.items()}
+CREDIT_FIELDS = tuple(field.name for field in dataclasses.fields(CreditConfig))
 
 
 class CreditChoice(Settings):
@@ -377,19 +382,19 @@ def _is_recipe(path: Path) -> bool:
 
 
 def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
-    """A recipe by its name or its file, with `overrides` (`credit="atrl"`, `learning_rate=2e-6`) on top.
+    """A recipe by its name or its file, with `overrides` (`credit="atrl"`, `tau_sim=0.8`, `learning_rate=2e-6`) on top.
 
     `credit` given as a rule's name keeps the preset and settings of the file. A size goes before those of the file.
     """
-    overrides = {SHORT.get(name, name): value for name, value in overrides.items()}
+    short = SHORT | SHORT_OF_CREDIT
+    overrides = {short.get(name, name): value for name, value in overrides.items()}
     files = _with_bases(_find(str(name_or_path)))
     fields: dict[str, Any] = {}
     for content in reversed(files.values()):
         fields |= {key: value for key, value in content.items() if key != "base"}
-    credit = overrides.get("credit")
-    if isinstance(credit, str) and isinstance(fields.get("credit"), dict):
-        overrides["credit"] = {**fields["credit"], "rule": credit}
     kind = KINDS.get(str(fields.get("method", "rollouts")), Recipe)
+    if "credit" in kind.model_fields:
+        _set_credit(fields, overrides, [name for name in CREDIT_FIELDS if name not in kind.model_fields])
     of_sizes = TrainingSizes.model_fields.keys() - kind.model_fields.keys()  # `num_epochs` of DPO is the recipe's own
     if sizes := {name: overrides.pop(name) for name in [*overrides] if name in of_sizes}:
         overrides["overrides"] = _laid_over(fields.get("overrides", {}) | overrides.get("overrides", {}), sizes)
@@ -400,6 +405,19 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
         return kind.model_validate({**fields, **overrides})
     except ValidationError as error:
         raise _explain(error, [*files], overrides) from None
+
+
+def _set_credit(fields: Mapping[str, Any], overrides: dict[str, Any], names: Sequence[str]) -> None:
+    """Lay a rule that is given by its name, and settings of these names, over the credit of a file."""
+    credit, choice = overrides.get("credit"), fields.get("credit")
+    settings = {name: overrides.pop(name) for name in names if name in overrides}
+    if isinstance(credit, str) or settings:
+        choice = dict(choice) if isinstance(choice, Mapping) else {"rule": choice}
+        choice |= credit if isinstance(credit, Mapping) else {"rule": credit} if credit else {}
+        if settings and choice.get("rule") == "uniform":
+            what = f"{next(iter(settings))} is a setting of a credit rule, and this credit is uniform, which has none."
+            raise InvalidFileError(what, next_step="name a rule as well, such as --credit atrl")
+        overrides["credit"] = choice | {"settings": {**choice.get("settings", {}), **settings}}
 
 
 def load_rollout_recipe(name: str, command: str, why: str = "", **overrides: Any) -> RolloutRecipe:
@@ -413,7 +431,8 @@ def load_rollout_recipe(name: str, command: str, why: str = "", **overrides: Any
 
 def known_fields(kind: type[Recipe]) -> list[str]:
     """What may be set of such a recipe."""
-    return [*kind.model_fields, *TrainingSizes.model_fields, *SHORT]
+    of_credit = (*CREDIT_FIELDS, *SHORT_OF_CREDIT) if "credit" in kind.model_fields else ()
+    return [*kind.model_fields, *TrainingSizes.model_fields, *SHORT, *of_credit]
 
 
 def _laid_over(below: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:

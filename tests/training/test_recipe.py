@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from atrl_bench.errors import InvalidFileError
+from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.recipe import KINDS, load_recipe
 
@@ -27,6 +27,21 @@ def test_a_rule_given_by_name_keeps_the_preset_of_the_file(tmp_path):
     path.write_text("base: grpo\nname: mine\ncredit: {rule: uniform, preset: literal}\n", encoding="utf-8")
     credit = load_recipe(path, credit="atrl").credit
     assert (credit.rule, credit.preset) == ("atrl", "literal")
+
+
+def test_a_setting_of_the_credit_is_given_like_a_field_and_by_the_symbol_of_the_paper(tmp_path):
+    (path := tmp_path / "mine.yaml").write_text(
+        "base: grpo\nname: mine\ncredit: {rule: atrl, preset: literal, settings: {partitions: 2, num_layers: 8}}\n",
+        encoding="utf-8",
+    )
+    credit = load_recipe(path, tau_sim=0.8, partitions=3).credit
+    assert (credit.rule, credit.preset) == ("atrl", "literal")
+    assert credit.settings == {"partitions": 3, "num_layers": 8, "min_edge_similarity": 0.8}
+    assert load_recipe("grpo", credit="atrl", R=2).credit.settings == {"num_neighbours": 2}
+    with pytest.raises(InvalidFileError, match="a setting of a credit rule, and this credit is uniform"):
+        load_recipe("grpo", tau_sim=0.8)
+    with pytest.raises(UnknownNameError, match="Unknown recipe field"):
+        load_recipe("sft_steps", tau_sim=0.8)
 
 
 VPPO = {"black_probability": 0.5, "kept_fraction": 0.4, "min_scale": 0.9, "entropy_penalty": 0.06}
