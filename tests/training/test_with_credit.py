@@ -64,11 +64,16 @@ def test_a_credit_of_one_is_plain_trl_bit_for_bit(make_trainer):
 def test_what_is_logged_of_the_credit_is_that_of_all_processes(make_trainer, monkeypatch):
     ours = make_trainer("grpo", schedule="strict")
     theirs = plain_trl(ours, with_credit(SeededTRL, rule="uniform"))
-    other = {"credit/entropy": 0.5, "credit/num_empty_visual": 3.0}
-    monkeypatch.setattr("accelerate.utils.gather_object", lambda own: [*own, other])
+
+    def with_another(told):
+        [own] = told
+        thrice_as_many = 3 * own["credit/entropy"][1]
+        return [own, {"credit/entropy": (0.5, thrice_as_many), "credit/num_empty_visual": (3.0, 1.0)}]
+
+    monkeypatch.setattr("accelerate.utils.gather_object", with_another)
     ours.train()
     theirs.train()
-    assert logged(theirs, "credit/entropy")[0] == pytest.approx((1.0 + 0.5) / 2)
+    assert logged(theirs, "credit/entropy")[0] == pytest.approx((1.0 + 3 * 0.5) / 4)
     assert logged(theirs, "credit/num_empty_visual")[0] == 0 + 3
 
 
