@@ -31,7 +31,6 @@ LEADER = NODES[0]  # a cluster outlives any other of its nodes
 SECONDS = 3600  # that the whole table may take
 # Where a client's process on the head dies as it begins, Ray waits this long for it; then it is asked anew.
 CLIENT_SECONDS = ("RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S", "100")  # 30 by default, too few on a busy machine
-HEARTBEAT = ("RAY_health_check_period_ms", "500")  # 3 s by default: a dead node would be noticed after 14
 LOGGED_BY_RAY = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
 
 
@@ -49,7 +48,7 @@ def nodes(client_port):
 
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
-    os.environ.update([CLIENT_SECONDS, HEARTBEAT])
+    os.environ.update([CLIENT_SECONDS])
     cluster = Cluster()
     options = {"object_store_memory": 80 * 2**20, "include_dashboard": False, "include_log_monitor": False}
     kinds = {LEADER: {"num_cpus": 0, "ray_client_server_port": client_port}}
