@@ -43,6 +43,7 @@ from atrl_bench.credit.refinement import denoise, propagate, start_importance
 from atrl_bench.credit.rule import (
     Credit,
     CreditRule,
+    TokenInput,
     batched,
     connectivity_density,
     credit_of_rows,
@@ -124,7 +125,8 @@ def token_credits(
         attentions = [_sketched(attention, config) for attention in attentions]
     # A sketch stands where rules take rows.
     attentions = cast("Sequence[AttentionRows]", attentions)
-    credits = [_credit_alike(*each, function, config) for each in zip(attentions, seeds, strict=True)]
+    needs = sorted(needs_of(function))
+    credits = [_credit_alike(*each, function, needs, config) for each in zip(attentions, seeds, strict=True)]
     apart = [b for b, credit in enumerate(credits) if credit is None]
     for chunk in _chunks(apart, [attention.num_tokens for attention in attentions]):
         with nullcontext() if is_own(function) else told(f"Credit rule {_name(function)} failed.", HOW_CALLED):
@@ -148,11 +150,13 @@ def _sketched(attention: AttentionRows | RowSketch, config: CreditConfig) -> Att
     return RowSketch.of(attention, config)
 
 
-def _credit_alike(attention: AttentionRows, seed: int, rule: CreditRule, config: CreditConfig) -> Credit | None:
+def _credit_alike(
+    attention: AttentionRows, seed: int, rule: CreditRule, needs: Sequence[TokenInput], config: CreditConfig
+) -> Credit | None:
     """Returns the credit of a response whose tokens no rule can tell apart; None for any other."""
     if attention.num_tokens < 2:
         return uniform(attention, config, seed)
-    if missing := [f"{name}_T" for name in sorted(needs_of(rule)) if getattr(attention, f"{name}_T") is None]:
+    if missing := [f"{name}_T" for name in needs if getattr(attention, f"{name}_T") is None]:
         raise ValueError(
             f"Credit rule {_name(rule)} reads AttentionRows.{' and '.join(missing)}, which nobody gave it here. "
             "docs/credit_rules.md says where each rule can be used."
