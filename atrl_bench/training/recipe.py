@@ -409,15 +409,19 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
 
 def _set_credit(fields: Mapping[str, Any], overrides: dict[str, Any], names: Sequence[str]) -> None:
     """Lay a rule that is given by its name, and settings of these names, over the credit of a file."""
-    credit, choice = overrides.get("credit"), fields.get("credit")
     settings = {name: overrides.pop(name) for name in names if name in overrides}
-    if isinstance(credit, str) or settings:
-        choice = dict(choice) if isinstance(choice, Mapping) else {"rule": choice}
-        choice |= credit if isinstance(credit, Mapping) else {"rule": credit} if credit else {}
+    if isinstance(overrides.get("credit"), str) or settings:
+        choice = _fields_of(fields.get("credit")) | _fields_of(overrides.get("credit"))
         if settings and choice.get("rule") == "uniform":
             what = f"{next(iter(settings))} is a setting of a credit rule, and this credit is uniform, which has none."
             raise InvalidFileError(what, next_step="name a rule as well, such as --credit atrl")
         overrides["credit"] = choice | {"settings": {**choice.get("settings", {}), **settings}}
+
+
+def _fields_of(credit: Any) -> dict[str, Any]:
+    if isinstance(credit, Mapping):
+        return dict(credit)
+    return {} if credit is None else {"rule": credit}
 
 
 def load_rollout_recipe(name: str, command: str, why: str = "", **overrides: Any) -> RolloutRecipe:
