@@ -30,6 +30,7 @@ from atrl_bench.results.statistics.student import student_quantile
 # score of 0 or of 1 in every group ("unanimous"), a difference that is the same in every group ("constant"), a
 # difference of two scores of the same problems ("paired").
 Kind = Literal["mean", "scores", "unanimous", "constant", "paired"]
+_ROUNDING = 1e-12  # equal scores leave so much at most; a division would blow it up
 # A number of a record that JSON may have no word for: NaN is written as null, and null is read as NaN.
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
@@ -104,7 +105,7 @@ class Estimate:
     def p_value(self) -> float:
         """The two-sided p-value of "the mean is zero" by Student's t; for "constant" 2 / 2^G, as of G coins."""
         if self.kind == "constant":
-            return min(1.0, 2 * 0.5**self.num_groups) if abs(self.mean) > 1e-12 else 1.0  # as of `stderr`: rounding
+            return min(1.0, 2 * 0.5**self.num_groups) if abs(self.mean) > _ROUNDING else 1.0
         from scipy.special import stdtr
 
         if self.stderr == 0:
@@ -215,7 +216,7 @@ def mean_of_parts(parts: Sequence[tuple[Mapping[str, float], Mapping[str, str]]]
         residuals = np.fromiter(values.values(), dtype=np.float64) - part_mean
         residual_G += weights_G * np.bincount(of_part, residuals, minlength=num_groups)
     stderr = math.sqrt(float(residual_G @ residual_G))
-    stderr = stderr if stderr > 1e-12 else 0.0  # equal scores leave rounding noise that a division would blow up
+    stderr = stderr if stderr > _ROUNDING else 0.0
     return Estimate(mean, stderr, satterthwaite(weights_KG, sizes_KG)[1], num_problems, num_groups)
 
 
