@@ -410,14 +410,13 @@ def test_workers_end_when_their_process_is_killed():
         "    pool.seconds = 1000\n"
         "    pool.grade_many([(r'\\boxed{\\binom{99999999}{8888888}}', Gold('5'))])\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() == "correct"
-    time.sleep(0.5)
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert family
-    process.kill()
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "correct"
+        time.sleep(0.5)
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert family
+        process.kill()
     assert psutil.wait_procs(family, timeout=20)[1] == []
 
 
