@@ -39,6 +39,7 @@ class Dataset:
     splits: tuple[str, ...] = ("train",)  # how the names of its tables begin; the first that is there is read
     publication: Publication = IN_TABLES
     file: Path | None = None  # all of it, or the folder of its tables, where a user names one
+    reading: str = ""  # what is read of it that once was not: the key says it
     media: str = "images"  # what a row shows: images, none, video, or "images and video"
     max_hashed_bytes: float = math.inf  # of images and videos beside its tables: of more the sizes count
 
@@ -177,6 +178,7 @@ def data_digest(dataset: Dataset, data_dir: Path | None) -> str:
     present = [path for path in extras if path.is_file()]
     contents = [*enumerate(sums), *zip(files, _sums(dataset, list(files.values())), strict=True)]
     contents += zip((path.name for path in present), sha256_of(present), strict=True)
+    contents += [("reading", dataset.reading)] if dataset.reading else []
     return digest_of_hashes((str(name), value) for name, value in contents)
 
 

@@ -4,8 +4,8 @@
     mine.jsonl?question=prompt&answer=gold     what other columns are called
 
 A row has a question and an answer, and may have images (embedded, or files below the folder of the table), videos and
-options. `question` may be a conversation as TRL, verl and LLaVA write it; its last turn is the answer where there is no
-column of its own. Whatever else a row has is handed to rewards by its name.
+options. `question` may be a conversation as OpenAI, TRL, verl and LLaVA write it, with its images in it; its last turn
+is the answer where there is no column of its own. Whatever else a row has is handed to rewards by its name.
 """
 
 from __future__ import annotations
@@ -113,14 +113,18 @@ def _described(path: Path, tables: tuple[Path, ...], columns: str, _changed: int
     if set(PAIRS) <= set(names):
         return described | {"answer": PAIRS[0], "rejected": PAIRS[1]}
     chosen = _columns(names, dict(parse_qsl(columns)), path)
-    shown = [chosen[kind] for kind in ("image", "video") if kind in chosen]
+    asked, shown = chosen["question"], [chosen[kind] for kind in ("image", "video") if kind in chosen]
+    alone = [row for row in rows if not as_list(row.get(chosen.get("image", "")))]
+    within = [media_within(row.get(asked), "image") for row in alone]
+    named = [column for column in shown if any(file_names(row.get(column)) for row in rows)]
     return described | {
-        "question": (chosen["question"],),
+        "question": (asked,),
         "answer": chosen["answer"],
         "images": (chosen["image"],) if "image" in chosen else (),
         "videos": chosen.get("video", ""),
         "options": chosen.get("options", "options"),
-        "media_columns": tuple(column for column in shown if any(_names_files(row.get(column)) for row in rows)),
+        "media_columns": (*named, *([asked] if any(map(file_names, within)) else [])),
+        "reading": "images in conversations" if any(within) else "",
         "problem_id": next((column for column in ("problem_id", "id", "qid", "index") if column in names), None),
         "takes_text": True,
     }
@@ -175,13 +179,17 @@ def _train_tables(where: str, names: Sequence[str]) -> list[str]:
     return of_split or tables
 
 
-def _names_files(cell: Any) -> bool:
-    cells = cell if isinstance(cell, Sequence) and not isinstance(cell, str | bytes) else [cell]
-    paths = [one.get("path") if isinstance(one, Mapping) and one.get("bytes") is None else one for one in cells]
-    return any(isinstance(path, str) and path and not ENCODED.match(path) for path in paths)
-
-
 # What a row has ----
+
+
+def file_names(cell: Any) -> list[str]:
+    """The files that a cell names, one or several; none for embedded images."""
+    paths = (one.get("path") if isinstance(one, Mapping) and not one.get("bytes") else one for one in as_list(cell))
+    return [path for path in paths if isinstance(path, str) and path and not ENCODED.match(path)]
+
+
+def as_list(cell: Any) -> list[Any]:
+    return cell if isinstance(cell, list) else [] if cell in (None, "") else [cell]
 
 
 def options_of(row: Mapping[str, Any], column: str) -> tuple[str, ...]:
@@ -256,7 +264,28 @@ def system_of(cell: Any) -> str:
 
 
 def turns_of(cell: Any) -> list[tuple[str, str]] | None:
-    """Who says what in a conversation of TRL, verl or LLaVA; None where this is no conversation."""
+    """Who says what in a conversation, in words; None where this is none."""
+    turns = _turns(cell)
+    return None if turns is None else [(who, _text(content)) for who, content in turns]
+
+
+def media_of(asked: Any, cell: Any, kind: str) -> list[Any]:
+    """The images of a row, in a column's cell or in its conversation itself, or the files of its videos."""
+    within = _shown(next((content for who, content in _turns(asked) or () if who == "user"), None), kind)
+    cells = as_list(cell) if kind == "image" else file_names(cell)
+    if len(within) < len(media_within(asked, kind)):
+        raise ValueError(f"its conversation shows an {kind} that is not in the user's first turn")
+    if within and within != cells and (cells or kind == "video"):
+        raise ValueError(f"the {kind}s of its conversation are not those of its column")
+    return within or cells
+
+
+def media_within(asked: Any, kind: str) -> list[Any]:
+    """What all turns of a conversation have in themselves, where others mark a place alone."""
+    return [one for _, content in _turns(asked) or () for one in _shown(content, kind)]
+
+
+def _turns(cell: Any) -> list[tuple[str, Any]] | None:
     if isinstance(cell, str) and cell.startswith("[{"):
         with suppress(json.JSONDecodeError):
             cell = json.loads(cell)
@@ -265,10 +294,22 @@ def turns_of(cell: Any) -> list[tuple[str, str]] | None:
     names = {"human": "user", "gpt": "assistant"}
     who = [str(turn.get("role") or turn.get("from")) for turn in cell]
     said = [turn.get("content", turn.get("value")) for turn in cell]
-    return [(names.get(one, one), _text(content)) for one, content in zip(who, said, strict=True)]
+    return [(names.get(one, one), content) for one, content in zip(who, said, strict=True)]
 
 
 def _text(content: Any) -> str:
     if not isinstance(content, list):
         return str(content or "")
-    return "".join(part.get("text") or f"<{str(part.get('type')).removesuffix('_url')}>" for part in content)
+    return "".join(part.get("text") or f"<{_kind(part)}>" for part in content)
+
+
+def _shown(content: Any, kind: str) -> list[Any]:
+    fields = (f"{kind}_url", kind, "url", "path", "base64")  # OpenAI's, Qwen's, and those of transformers
+    parts = [part for part in content if _kind(part) == kind] if isinstance(content, list) else []
+    found = (next((part[name] for name in fields if part.get(name)), None) for part in parts)
+    return [(one.get("url") or one) if isinstance(one, Mapping) else one for one in found if one]
+
+
+def _kind(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return str(kind).removeprefix("input_").removesuffix("_url")

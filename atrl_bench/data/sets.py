@@ -13,8 +13,7 @@ from pydantic import ConfigDict, TypeAdapter
 
 from atrl_bench.data.dataset import Dataset, table_files
 from atrl_bench.data.hub_folder import HubFolder
-from atrl_bench.data.own import is_own, own_fields
-from atrl_bench.data.pictures import ENCODED
+from atrl_bench.data.own import file_names, is_own, media_within, own_fields
 from atrl_bench.data.tables import read_light_rows
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.resources import folder
@@ -42,7 +41,8 @@ class TrainingSet(Dataset):
         return bool(self.media_columns)
 
     def files_of(self, row: Mapping[str, Any]) -> Sequence[str]:
-        return [name for column in self.media_columns for name in file_names(row.get(column))]
+        cells = {name: media_within(row.get(name), "image") for name in self.question if name in row}
+        return [name for column in self.media_columns for name in file_names(cells.get(column, row.get(column)))]
 
     @property
     def key_step_file(self) -> str:
@@ -52,15 +52,6 @@ class TrainingSet(Dataset):
     @property
     def extras(self) -> tuple[str, ...]:
         return (self.key_step_file,)
-
-
-def file_names(cell: Any) -> list[str]:
-    """The files that a cell of a training set names, one or several; none for embedded images."""
-    return [name for name in as_list(cell) if isinstance(name, str) and name and not ENCODED.match(name)]
-
-
-def as_list(cell: Any) -> list[Any]:
-    return cell if isinstance(cell, list) else [] if cell in (None, "") else [cell]
 
 
 def _known_sets() -> dict[str, TrainingSet]:

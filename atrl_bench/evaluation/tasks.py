@@ -197,6 +197,7 @@ def own_task(name: str) -> OwnTask:
         hub_id=None,
         publication=described.publication if described else Publication(),
         file=described.file if described else None,
+        reading=described.reading if described else "",
         media="none" if described is None else "images and video" if described.videos else "images",
         yaml_path=path,
         module_path=path,

@@ -21,9 +21,9 @@ from urllib.parse import unquote
 from atrl_bench.credit.truth import TokenTruth
 from atrl_bench.data.dataset import how_to_unpack, root_of, table_files
 from atrl_bench.data.layout import OUTSIDE, own_file
-from atrl_bench.data.own import answers_of, gold_answer, image_of, options_of, question_of, system_of
+from atrl_bench.data.own import answers_of, gold_answer, image_of, media_of, options_of, question_of, system_of
 from atrl_bench.data.pictures import open_picture, picture_size
-from atrl_bench.data.sets import TrainingSet, as_list, file_names, find_set
+from atrl_bench.data.sets import TrainingSet, find_set
 from atrl_bench.data.tables import read_tables, stream_batches
 from atrl_bench.errors import MissingDataError, reason_of
 from atrl_bench.grading.gold import own_gold
@@ -298,7 +298,7 @@ def read_problem(described: TrainingSet, index: int, row: dict[str, Any], root: 
     asked = next(row[column] for column in described.question if column in row)
     question = without_opening_marks(question_of(asked))
     choices = options_of(row, described.options)
-    images, videos = _media(described, row, root)
+    images, videos = _media(described, row, asked, root)
     [solution, *others], marks = answers_of(row[described.answer]), read_marks(row.get("section_marks"))
     answer = gold_answer(final_answer(solution, marks))
     return TrainingProblem(
@@ -340,17 +340,17 @@ def _truth(row: dict[str, Any]) -> TokenTruth | None:
 
 
 def _media(
-    described: TrainingSet, row: dict[str, Any], root: Path
+    described: TrainingSet, row: dict[str, Any], asked: Any, root: Path
 ) -> tuple[tuple[bytes | Path, ...], tuple[Path, ...]]:
     if row.get("data_type") == "video" and described.names_files and not described.takes_text:
         return (), tuple(own_file(root, name) for name in described.files_of(row))
     value = next((row[column] for column in image_columns(described) if column in row), None)
-    videos = [own_file(root, name) for name in file_names(row.get(described.videos))]
-    return tuple(image_of(image, root) for image in as_list(value)), tuple(videos)
+    images, videos = media_of(asked, value, "image"), media_of(asked, row.get(described.videos), "video")
+    return tuple(image_of(image, root) for image in images), tuple(own_file(root, name) for name in videos)
 
 
 def image_columns(described: TrainingSet) -> tuple[str, ...]:
-    named = [column for column in described.media_columns if column != described.videos]
+    named = [column for column in described.media_columns if column not in (described.videos, *described.question)]
     return (*named, *described.images)
 
 

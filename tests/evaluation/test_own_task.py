@@ -26,6 +26,7 @@ from atrl_bench.training.data import load_training_data
 
 SMOKE = load_profile("smoke")
 RED = Image.new("RGB", (40, 30), "red")
+SHOWN = {"type": "image_url", "image_url": {"url": "pictures/red.png"}}
 
 
 @pytest.fixture
@@ -135,6 +136,62 @@ def test_a_picture_is_shown_that_is_a_path_alone_or_called_as_the_chat_protocol_
     _, [prompt], _ = problems_of(mine({"question": turns, "answer": "red", **shown}))
     assert [part["type"] for part in prompt.messages[0]["content"]][:2] == ["text", "image"]
     assert prompt.images[0].tobytes() == RED.tobytes()
+
+
+def turn(*parts, role="user"):
+    return {
+        "role": role,
+        "content": [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts],
+    }
+
+
+def test_pictures_within_a_conversation_are_shown_in_their_order_and_are_in_the_key(mine, tmp_path) -> None:
+    blue = Image.new("RGB", (20, 10), "blue")
+    url = f"data:image/png;base64,{base64.b64encode(png(blue)).decode()}"
+    embedded, file = ({"type": "image_url", "image_url": {"url": where}} for where in (url, "pictures/red.png"))
+    asked = [
+        turn("Be brief.", role="system"),
+        turn("Is ", embedded, " smaller than ", file, "?"),
+        turn("Yes", role="assistant"),
+    ]
+    name = mine({"messages": asked}, {"messages": [turn("2 + 2?"), turn("4", role="assistant")]})
+    problems, [prompt, words], _ = problems_of(name)
+    [trained_on, _] = load_training_data(name, None).problems
+    kinds = [part["type"] for part in prompt.messages[1]["content"]]
+    assert kinds[-5:] == ["text", "image", "text", "image", "text"]
+    assert (problems[0].gold.answer, words.images) == ("Yes", [])
+    for first, second in (prompt.images, trained_on.decoded()):
+        assert (first.tobytes(), second.tobytes()) == (blue.tobytes(), RED.tobytes())
+
+    def key():
+        return cell_spec("mini", name, profile=SMOKE, data_dir=None).key
+
+    before = key()
+    Image.new("RGB", (40, 30), "green").save(tmp_path / "pictures" / "red.png")
+    assert key() != before
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"messages": [turn("What?"), turn(SHOWN, "And this?")]}, "an image that is not in the user's first turn"),
+        (
+            {"messages": [turn(SHOWN, "What?")], "image": "pictures/a.png"},
+            "images of its conversation are not those of",
+        ),
+        (
+            {"messages": [turn({"type": "video_url", "video_url": {"url": "a.mp4"}}, "What?")]},
+            "videos of its conversation",
+        ),
+        ({"messages": [turn({"type": "image_url", "image_url": "../red.png"}, "What?")]}, "outside"),
+    ],
+)
+def test_a_row_whose_conversation_shows_what_cannot_be_shown_is_refused_and_says_why(row, reason, mine) -> None:
+    good = {"messages": [turn(SHOWN, "What?")], "image": "pictures/red.png", "answer": "red"}
+    _, [shown, *prompts], unreadable = problems_of(mine(good, {"answer": "red", **row}))
+    assert len(shown.images) == 1
+    [refused] = [*prompts, *unreadable]
+    assert reason in refused.reason
 
 
 @pytest.mark.parametrize("content", [{"question": ["2 + 2?"], "answer": ["4"]}, ["2 + 2?"]])
