@@ -205,47 +205,42 @@ class Loop(Trainer):
     def generate(self, rows: Sequence[int], key: str) -> list[Group]:
         """A group for each problem, each sampled and rewarded by one process; all of them do equally many.
 
-        Where the problems do not come out even some are answered twice, with the same random numbers. A problem that
-        comes twice in `rows` has others the second time.
+        Where the problems do not come out even some are answered twice, with the same random numbers, and rewarded and
+        counted once. A problem that comes twice in `rows` has others the second time.
         """
         process, count = self.processes.index, self.processes.count
         each = math.ceil(len(rows) / count)
         start = process * each
         keys = [f"{key}:{row}" + ":again" * rows[:place].count(row) for place, row in enumerate(rows)]
         asked = list(islice(cycle(zip(rows, keys, strict=True)), each * count))[start : start + each]
-        own = self.generate_own([row for row, _ in asked], [key for _, key in asked])
-        groups = own
+        num_counted = min(each, max(0, len(rows) - start))
+        own = groups = self.generate_own([row for row, _ in asked], [key for _, key in asked], num_counted)
         if count > 1:
             self.processes.meet(f"sampling for rollout {key.partition(':')[0]}", PATIENCE_IN_TRAINING)
             own = [replace(group, process=process) for group in own]
             groups = self.processes.gather([group.without_media() for group in own])
-            groups[start : start + each] = own
-        return groups[: len(rows)]
+            groups[start : start + num_counted] = own
+        return groups
 
-    def generate_own(self, rows: Sequence[int], keys: Sequence[str]) -> list[Group]:
+    def generate_own(self, rows: Sequence[int], keys: Sequence[str], num_counted: int) -> list[Group]:
+        """Answer all of these problems; the groups of the first of them, with their rewards."""
         examples = [self.data.example(row, self.run_seed) for row in rows]
         messages_P = [messages_of(example) for example in examples]
         with whole(self.model) if self.vllm is None else nullcontext():
             with self.clock.phase("generation"):
                 prompts = self.read(messages_P, keys)
                 sampled = self.sample(prompts, self.group_size, with_rows=self.keeps_rows)
+            examples, token_ids = examples[:num_counted], sampled.token_ids[: num_counted * self.group_size]
             with self.clock.phase("reward"):
-                completions = completions_of(self.processor, sampled.token_ids)
-                rewards_RF = self.rewards.of_responses(examples, messages_P, sampled.token_ids, completions, self.note)
+                completions, log = completions_of(self.processor, token_ids), partial(self.note, count=len(token_ids))
+                rewards_RF = self.rewards.of_responses(examples, messages_P[:num_counted], token_ids, completions, log)
             groups = []
-            for p, (row, example) in enumerate(zip(rows, examples, strict=True)):
+            for p, example in enumerate(examples):
                 part = slice(p * self.group_size, (p + 1) * self.group_size)
                 fields = {name: rows_P[p] for name, rows_P in prompts.token_fields_P.items()}
-                of_tokens = sampled.logprobs and sampled.logprobs[part]
-                answered = (
-                    prompts.keys_P[p],
-                    prompts.token_ids_P[p],
-                    fields,
-                    sampled.token_ids[part],
-                    of_tokens,
-                    rewards_RF[part],
-                )
-                groups.append(Group(row, *answered, example, prompts.visuals_P[p]))
+                prompt = prompts.keys_P[p], prompts.token_ids_P[p], fields
+                answer = token_ids[part], sampled.logprobs and sampled.logprobs[part], rewards_RF[part]
+                groups.append(Group(rows[p], *prompt, *answer, example, prompts.visuals_P[p]))
             self.rewards.add_those_of_groups(groups, self)
         if sampled.rows is not None:
             assert self.credit is not None

@@ -75,7 +75,9 @@ class StabilityChecks:
         completions = completions_of(loop.processor, responses)
         shares: dict[str, float] = {}
         accuracy = Rewards(loop.rewards.functions[:1])
-        rewards_R1 = accuracy.of_responses(examples, messages, responses, completions, shares.__setitem__)
+        rewards_R1 = accuracy.of_responses(
+            examples, messages, responses, completions, lambda name, share, **_: shares.update({name: share})
+        )
         loop.note("check/greedy", fmean(max(0.0, reward) for reward in rewards_R1[:, 0].tolist()))
         if UNREADABLE in shares:
             loop.note("check/readable", 1.0 - shares[UNREADABLE])

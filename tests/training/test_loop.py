@@ -26,6 +26,7 @@ from atrl_bench.errors import AtrlBenchError
 from atrl_bench.training.advantages import group_relative
 from atrl_bench.training.loop import Loop
 from atrl_bench.training.recipe import CreditChoice
+from atrl_bench.training.rewards.combined import Rewards
 from atrl_bench.training.rollout import Group
 from atrl_bench.training.weights.credit import credit_weights
 
@@ -257,6 +258,24 @@ def test_a_problem_that_comes_twice_in_a_rollout_is_answered_anew(make_trainer):
     assert once.response_ids == trainer.generate([3], "0:0")[0].response_ids
 
 
+def test_what_a_reward_logs_is_of_the_problems_that_count_and_of_as_many_as_it_says(make_trainer):
+    trainer, given = make_trainer("grpo"), []
+
+    def lengths(completion_ids, log_metric, **_):
+        given.append(len(completion_ids))
+        log_metric("of all", 1.0)
+        log_metric("of three", 1.0, count=3)
+        return [0.0] * len(completion_ids)
+
+    trainer.rewards = Rewards([lengths])
+    groups = trainer.generate_own([3, 4, 5], ["0:0:3", "0:0:4", "0:0:5"], 2)
+    assert [group.row for group in groups] == [3, 4]
+    assert given == [8], "four responses to each of two problems"
+    assert [trainer.notes[name] for name in ("of all", "of three")] == [[(1.0, 8.0)], [(1.0, 3.0)]]
+    assert trainer.generate_own([3], ["0:0:3"], 0) == []
+    assert given == [8], "a reward is not asked about nothing"
+
+
 def test_problems_that_do_not_come_out_even_are_answered_twice_and_counted_once():
     generated = {}
 
@@ -269,18 +288,18 @@ def test_problems_that_do_not_come_out_even_are_answered_twice_and_counted_once(
             return [
                 replace(group, process=other).without_media()
                 for other in (0, 1)
-                for group in groups_of(dealt_rows[other])
+                for group in groups_of(counted_rows[other])
             ]
 
         trainer = SimpleNamespace(
-            generate_own=lambda rows, _: generated.setdefault(index, rows) and groups_of(rows),
+            generate_own=lambda rows, _, count: generated.setdefault(index, rows) and groups_of(rows[:count]),
             processes=SimpleNamespace(index=index, count=2, meet=lambda *_: None, gather=gather),
             note_all=lambda _: None,
             eos_ids=[],
         )
         return Loop.generate(trainer, [5, 6, 7], "0:0")
 
-    dealt_rows = [[5, 6], [7, 5]]
+    dealt_rows, counted_rows = [[5, 6], [7, 5]], [[5, 6], [7]]
     for index in (0, 1):
         groups = process(index)
         assert generated[index] == dealt_rows[index]

@@ -89,9 +89,14 @@ class Rewards:
         messages_P: Sequence[Any],
         token_ids: Sequence[list[int]],
         completions: Sequence[Any],
-        log_metric: Callable[[str, float], None],
+        log_metric: Callable[..., None],
     ) -> Tensor:
-        """rewards_RF; NaN where one has nothing to say. Each is given the columns of the examples as keywords."""
+        """rewards_RF; NaN where one has nothing to say. Each is given the columns of the examples as keywords.
+
+        What it logs is a mean over all these responses, or over `count=` of them.
+        """
+        if not examples_P:
+            return torch.zeros(0, len(self.functions))
         size = len(completions) // len(examples_P)
         repeated = [example for example in examples_P for _ in range(size)]
         names = dict.fromkeys(name for example in examples_P for name in example if name != "prompt")

@@ -97,7 +97,7 @@ class TemporalReward(GroupReward):
             return [None] * len(groups)
         examples, accuracy = [group.example for group in again], Rewards([self._accuracy])
         with tools.clock.phase("reward"):
-            [rewards] = accuracy.of_responses(examples, prompts, token_ids, completions, lambda *_: None).T
+            [rewards] = accuracy.of_responses(examples, prompts, token_ids, completions, lambda *_, **__: None).T
         rewards_of = {group.key: rewards_H for group, rewards_H in zip(again, rewards.split(size), strict=True)}
         return [rewards_of.get(group.key) for group in groups]
 

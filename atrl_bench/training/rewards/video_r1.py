@@ -53,7 +53,7 @@ class TypedReward:
         graded_as: Sequence[Gold],
         problem_type: Sequence[str],
         choices: Sequence[Sequence[str]],
-        log_metric: Callable[[str, float], None] | None = None,
+        log_metric: Callable[..., None] | None = None,
         **_: Any,
     ) -> list[float]:
         responses = [completion[0]["content"] for completion in completions]
@@ -71,7 +71,7 @@ class TypedReward:
         if log_metric is not None:
             for sort in sorted(set(problem_type)):
                 of_sort = [reward for reward, other in zip(rewards, problem_type, strict=True) if other == sort]
-                log_metric(f"accuracy/{sort or 'other'}", sum(of_sort) / len(of_sort))
+                log_metric(f"accuracy/{sort or 'other'}", sum(of_sort) / len(of_sort), count=len(of_sort))
         return rewards
 
 

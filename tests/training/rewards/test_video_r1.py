@@ -129,12 +129,12 @@ def test_each_response_is_rewarded_by_the_sort_of_its_problem():
             graded_as=[Gold(text) for text in ("B", "B", "B", "3", "10", "3 1 4 7", "the cat ran", "5")],
             problem_type=["multiple choice"] * 3 + ["numerical", "regression", "OCR", "free-form", ""],
             choices=[["11", "12"]] * 3 + [[]] * 5,
-            log_metric=logged.__setitem__,
+            log_metric=lambda name, mean, count: logged.update({name: (mean, count)}),
         )
     # A letter, the text of its option, the text of no option.
     assert rewards == pytest.approx([1, 1, 0, 1, 0.9, 0.5, 11 / 18, 1])
-    assert logged["accuracy/multiple choice"] == pytest.approx(2 / 3)
-    assert logged["accuracy/other"] == 1.0
+    assert logged["accuracy/multiple choice"] == (pytest.approx(2 / 3), 3)
+    assert logged["accuracy/other"] == (1.0, 1)
 
 
 @pytest.mark.parametrize(
