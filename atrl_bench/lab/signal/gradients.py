@@ -64,11 +64,15 @@ class GradientMeter:
         needs = frozenset().union(*(needs_of(credit_rule(one.rule)) for one in self.rules))
         self._inputs = TokenInputs(needs, config, trainer.processor, trainer.run_seed)
         self.weights = measured_parameters(trainer.model, parameters)
+        self._unlearned = trainer.checkpoints.folder
+        self._unlearned.mkdir(parents=True, exist_ok=True)
+        trainer.estimator.save(self._unlearned)
 
     def of_prompt(self, row: int) -> PromptGradients:
         """The gradients of problem `row` of the training set."""
         trainer = self.trainer
         rollout, *_ = trainer.make_rollout([row])
+        trainer.estimator.load(self._unlearned)  # a critic has learned from the rollout
         (success, _), advantage_BT = trainer.notes["accuracy"].pop(), per_token(rollout.advantages)
         if not advantage_BT.any():
             nothing = [math.nan] * len(self.rules)

@@ -41,7 +41,7 @@ def signal_spec(request: SignalRequest, run_dir: RunDir) -> dict[str, Any]:
     codes = {rule: code for rule in rules if (code := code_of("rules", rule)) is not None}
     return {
         "kind": KIND,
-        "version": SIGNAL_VERSION,
+        "version": SIGNAL_VERSION + bool(recipe.critic or recipe.advantages),  # they learned while they were measured
         "training_version": TRAINING_VERSION,
         "model_name": ref.name,
         "model_digest": ref.digest,

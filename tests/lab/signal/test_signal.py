@@ -97,6 +97,14 @@ def test_a_recipe_of_fewer_updates_a_rollout_is_measured_with_the_weights_that_i
     assert prompt.gradient_RD.any()
 
 
+def test_a_critic_learns_nothing_while_it_is_measured_so_that_no_order_of_the_problems_matters(run_dir, tmp_path):
+    with gradient_meter(replace(asked(), recipe="actor_critic"), run_dir, tmp_path) as made:
+        first = made.of_prompt(0).gradient_RD
+        made.of_prompt(1)
+        assert torch.equal(made.of_prompt(0).gradient_RD, first)
+    assert first.any()
+
+
 def test_rules_that_read_entropies_and_look_twice_are_measured_too(run_dir, tmp_path):
     with gradient_meter(asked("token_reweighting", "high_entropy"), run_dir, tmp_path) as made:
         prompt = next(found for row in range(20) if (found := made.of_prompt(row)).gradient_RD is not None)
