@@ -104,6 +104,8 @@ def advice_of(signal: Signal) -> Advice:
     best = max(rules, key=lambda one: one.efficiency_scaled.factor)
     needed = _prompts_needed(best, signal.prompts)
     more = "double the prompts and look again" if needed is None else f"about {needed:,} prompts would show that"
+    if (needed or 2 * signal.prompts) > (signal.problems or math.inf):
+        needed, more = None, f"{more}, but {signal.data} has {signal.problems:,} problems"
     if best.efficiency_scaled.factor <= 1:
         more = "none is worth more than uniform credit as it stands"
     return Advice("cannot tell", f"This cannot tell. The best, {best.rule}: {_worth(best)}; {more}.", best.rule, needed)

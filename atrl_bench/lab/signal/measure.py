@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +50,12 @@ def _measure(request: SignalRequest, run_dir: RunDir, on_prompt: Callable[[int, 
         problems = meter.trainer.data.problems
         for rule in request.rules:
             require_truth(rule, meter.trainer.data, next_step=f"the same command with --rules {','.join(USUAL_RULES)}")
-        if len(problems) < prompts + held_out:
+        if (num_problems := len(problems)) < prompts + held_out:
+            half = max(9, num_problems // 2)
+            fewer = f"the same command with --prompts {half} --held-out {min(num_problems // 4, num_problems - half)}"
             raise InvalidFileError(
-                f"{request.data} has {len(problems)} problems, fewer than {prompts} and {held_out} held out.",
-                next_step="the same command with "
-                f"--prompts {max(9, len(problems) // 2)} --held-out {len(problems) // 4}",
+                f"{request.data} has {num_problems} problems, fewer than {prompts} and {held_out} held out.",
+                next_step=fewer if num_problems >= 9 else "name a set of at least 9: --data SET",
             )
         rows = problem_order(len(problems), prompts + held_out, request.seed)
         return measure(meter, rows[:prompts], held_out=rows[prompts:], model=request.model, on_prompt=on_prompt)
@@ -65,54 +67,55 @@ def measure(
     *,
     held_out: Sequence[int] = (),
     model: str = "",
-    on_prompt: Callable[[int, int], None] | None = None,
+    on_prompt: Callable[[int, int], None] = lambda *_: None,
 ) -> Signal:
     """What the rules of the meter, the first of them uniform credit, do at its checkpoint.
 
     A third of the problems `rows` give the second moments that scale the gradients of the rest. One step is tried on
     the problems `held_out`, if there are any.
     """
-    num_rules, done = len(meter.rules), 0
+    num_rules, num_problems = len(meter.rules), len(meter.trainer.data.problems)
     first, rest = rows[: len(rows) // 3], rows[len(rows) // 3 :]
 
-    def gradients(of_rows: Iterable[int]) -> Iterator[PromptGradients]:
-        nonlocal done
-        for row in of_rows:
-            yield meter.of_prompt(row)
-            done += 1
-            if on_prompt is not None:
-                on_prompt(done, len(rows))
+    def measured() -> Iterator[PromptGradients]:
+        for done, row in enumerate(rows, 1):
+            prompt = meter.of_prompt(row)
+            on_prompt(done, len(rows))
+            yield prompt
 
+    prompts = measured()
     second_RD, seen = torch.zeros(num_rules, meter.num_parameters), []
-    for prompt in gradients(first):
+    for prompt in islice(prompts, len(first)):
         seen.append(replace(prompt, gradient_RD=None))
         if prompt.gradient_RD is not None:
             second_RD += prompt.gradient_RD**2 / len(first)
     if not second_RD.any(dim=1).all():
+        more = min(2 * len(rows), num_problems - len(held_out))
         raise InvalidFileError(
             f"The first {len(first)} problems leave no gradient, which has to scale those of the others.",
             why=f"Only one that is answered both right and wrong has any; "
             f"{statistics.fmean(prompt.success for prompt in seen):.0%} of their responses were right.",
-            next_step=f"measure more problems: --prompts {2 * len(rows)}",
+            next_step=f"measure more problems: --prompts {more}"
+            if more > len(rows)
+            else "measure another checkpoint, or more problems than this set has: --data SET",
         )
     # A parameter that no response of these has moved has no scale of its own.
     scale_RD = (second_RD + 1e-3 * second_RD.mean(dim=1, keepdim=True)).rsqrt()
 
-    blocks = np.array_split(np.array(rest), min(NUM_BLOCKS, len(rest)))
+    blocks = np.array_split(rest, min(NUM_BLOCKS, len(rest)))
     sums = BlockSums(scale_RD, len(blocks), NUM_DIRECTIONS if held_out else 0)
     for block in blocks:
-        of_block = list(gradients(block.tolist()))
+        of_block = list(islice(prompts, len(block)))
         sums.add([prompt.gradient_RD for prompt in of_block])
         seen += [replace(prompt, gradient_RD=None) for prompt in of_block]
     steps: Sequence[StepGain | None] = step_gains(meter, sums, held_out) if held_out else [None] * num_rules
     plain, scaled = (efficiencies(sums.moments(scaled=of_adam)) for of_adam in (False, True))
     rules = []
     for r, choice in enumerate(meter.rules):
-        top_share, reliability, auc = (
-            known_mean(getattr(prompt, name)[r] for prompt in seen)
-            for name in ("top_share_R", "reliability_R", "anchor_auc_R")
-        )
-        ends = [_ends([getattr(prompt, name)[r] for prompt in seen]) for name in ("reliability_R", "anchor_auc_R")]
+        names = ("top_share_R", "reliability_R", "anchor_auc_R")
+        figures = [[getattr(prompt, name)[r] for prompt in seen] for name in names]
+        top_share, reliability, auc = map(known_mean, figures)
+        ends = [_mean(values).interval() for values in figures[1:]]
         rules.append(RuleSignal(choice.label, plain[r], scaled[r], top_share, reliability, auc, steps[r], *ends))
     return Signal(
         model=model,
@@ -122,6 +125,7 @@ def measure(
         parameters=meter.num_parameters,
         success=statistics.fmean(prompt.success for prompt in seen),
         rules=rules,
+        problems=num_problems,
     )
 
 
@@ -137,17 +141,12 @@ def step_gains(meter: GradientMeter, sums: BlockSums, held_out: Sequence[int]) -
     best_R = gains_NRE.mean(axis=0).argmax(axis=1)
     gains_RN = np.array([gains_NRE[:, r, best] for r, best in enumerate(best_R)])
     return [
-        StepGain(STEP_SIZES[best], _over_directions(gains_N), _over_directions(gains_N - gains_RN[0]))
+        StepGain(STEP_SIZES[best], _mean(gains_N), _mean(gains_N - gains_RN[0]))
         for best, gains_N in zip(best_R, gains_RN, strict=True)
     ]
 
 
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """The interval of the mean over prompts of the values that are numbers."""
-    known = {str(n): value for n, value in enumerate(values) if not math.isnan(value)}
-    return clustered_mean(known, {name: name for name in known}).interval()
-
-
-def _over_directions(values_N: np.ndarray) -> Estimate:
-    names = {str(n): float(value) for n, value in enumerate(values_N)}
-    return clustered_mean(names, {name: name for name in names})
+def _mean(values: Iterable[float]) -> Estimate:
+    """The mean of the values that are numbers, with its interval."""
+    known = {str(n): float(value) for n, value in enumerate(values) if not math.isnan(value)}
+    return clustered_mean(known, {name: name for name in known})

@@ -56,6 +56,8 @@ class Signal(Record):
     parameters: int
     success: Number
     rules: list[RuleSignal]
+    problems: int | None = None
+    """That the set has; what was stored before they were counted does not say."""
 
     def blocks(self) -> Iterable[Block]:
         yield (

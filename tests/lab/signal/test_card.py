@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -58,6 +59,12 @@ def test_where_it_cannot_tell_it_says_how_many_prompts_would():
     assert advice.prompts is not None
     assert "about 160 prompts would show that" in advice.sentence
     assert "double the prompts" in advice_of(signal(atrl=(1.2, 0.0, math.nan))).sentence
+    asked = replace(signal(atrl=(1.2, 0.9, 1.44)), problems=159)
+    assert advice_of(replace(asked, problems=160)).prompts == 160
+    assert advice_of(asked).prompts is None
+    assert "about 160 prompts would show that, but virl39k has 159 problems." in advice_of(asked).sentence
+    doubled = replace(signal(atrl=(1.2, 0.0, math.nan)), problems=191)
+    assert "double the prompts and look again, but virl39k has 191 problems." in advice_of(doubled).sentence
     assert "none is worth more than uniform" in advice_of(signal(atrl=(0.8, 0.5, 1.3))).sentence
 
 

@@ -112,10 +112,17 @@ def test_efficiencies_from_sketches_are_those_of_whole_sums():
             assert other.factor == pytest.approx(one.factor, rel=1e-3)  # 2,000 numbers fit into a sketch
 
 
-def test_problems_that_all_fail_scale_nothing_and_say_so():
+@pytest.mark.parametrize(
+    ("num_problems", "num_held_out", "said"),
+    [
+        (18, 0, "--prompts 18"),  # twice as many
+        (18, 4, "--prompts 14"),  # all but those held out
+        (11, 2, "more problems than this set has: --data"),
+    ],
+)
+def test_problems_that_all_fail_scale_nothing_and_say_how_many_more_there_are(num_problems, num_held_out, said):
     nothing = PromptGradients(None, 0.0, [math.nan], [math.nan], [math.nan])
-    meter = SimpleNamespace(rules=["uniform"], num_parameters=3, of_prompt=lambda row: nothing)
-    with pytest.raises(
-        InvalidFileError, match=r"first 3 problems leave no gradient(.|\n)*0% of their(.|\n)*--prompts 18"
-    ):
-        measure(meter, range(9))
+    trainer = SimpleNamespace(data=SimpleNamespace(problems=range(num_problems)))
+    meter = SimpleNamespace(rules=["uniform"], num_parameters=3, of_prompt=lambda row: nothing, trainer=trainer)
+    with pytest.raises(InvalidFileError, match=rf"first 3 problems leave no gradient(.|\n)*0% of their(.|\n)*{said}"):
+        measure(meter, range(9), held_out=range(9, 9 + num_held_out))

@@ -12,6 +12,7 @@ from atrl_bench.credit import CreditConfig
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.gradients import gradient_meter
+from atrl_bench.lab.signal.measure import measured_signal
 from atrl_bench.lab.signal.price import signal_price
 from atrl_bench.lab.signal.request import RuleChoice, SignalRequest, signal_request
 from atrl_bench.profiles import Rollouts, load_profile
@@ -69,6 +70,18 @@ def test_the_command_prints_a_row_a_rule_and_what_a_step_gains(tmp_path):
     assert random["reliability"] < 0.5
     assert uniform["step"]["over_uniform"]["mean"] == 0.0
     assert record["responses"] == 9 * load_profile("smoke").training.group_size
+
+
+@pytest.mark.parametrize(
+    ("num_problems", "fits"), [(20, "--prompts 10 --held-out 5"), (10, "--prompts 9 --held-out 1"), (8, "at least 9")]
+)
+def test_of_a_small_set_no_more_is_advised_than_it_has(run_dir, tmp_path, num_problems, fits):
+    rows = [json.dumps({"question": f"{n} + 1?", "answer": str(n + 1)}) for n in range(num_problems)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(rows))
+    request = replace(asked("random"), data=str(tmp_path / "mine.jsonl"), prompts=96)
+    with pytest.raises(InvalidFileError) as refused:
+        measured_signal(request, run_dir, quiet=True)
+    assert fits in refused.value.next_step
 
 
 def test_a_label_names_a_rule_and_the_settings_in_which_it_differs():
