@@ -11,9 +11,9 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Literal
 
 from atrl_bench.digests import recall, remember
@@ -25,6 +25,7 @@ from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.resources import folder
 
 PARENT = "ATRL_BENCH_PARENT"  # the process id of the launcher, with which its processes die
+ROOM = 4096  # bytes, more than any reason why a process failed
 Configuration = Literal["fsdp2", "ddp", "cpu"]  # of recipes/launch
 
 
@@ -77,6 +78,8 @@ def run(
                 break
             if request is not None and request.is_made:
                 raise stop.Stopped
+            with NamedTemporaryFile(dir=argument.parent) as file:  # raises where the disk had no room for a last word
+                file.write(bytes(ROOM))
     raise _error(error_file, code, log)
 
 
@@ -98,10 +101,11 @@ def rank(work: Callable[[], None], error_file: Path, progress: Callable[[], int]
     try:
         work()
     except Exception as error:
-        traceback.print_exc()
         _write_down(error, error_file, progress())
+        with suppress(OSError):  # the log is on the disk that is full
+            traceback.print_exc()
+            sys.stderr.flush()
         # Not by the usual way out: it would wait for processes that wait for this one.
-        sys.stderr.flush()
         os._exit(1)
 
 

@@ -35,7 +35,7 @@ from atrl_bench.experiments.plan import Job, cell_key, obstacle, trained_model, 
 from atrl_bench.experiments.protocol import asked_in
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.serving import endpoint_of, file_name, require_engine, serving
-from atrl_bench.results.files import write_atomically
+from atrl_bench.results.files import write_atomically, writing
 from atrl_bench.results.store import Store
 from atrl_bench.settings import Settings
 from atrl_bench.training import run
@@ -284,7 +284,8 @@ def _launch(job: TrainingJob | EvaluationJob, stem: str, devices: Devices, confi
     write_atomically(path, LAUNCH_SPEC.dump_json(job, indent=2))
     on_gpus = configuration if devices.gpus else "cpu"
     log, saves = logs / f"{file_name(job.name)}.log", isinstance(job, TrainingJob)
-    launch.run("atrl_bench.experiments.jobs", path, on_gpus, devices, log, saves=saves)
+    with writing(log):
+        launch.run("atrl_bench.experiments.jobs", path, on_gpus, devices, log, saves=saves)
 
 
 def do_part(path: Path) -> None:

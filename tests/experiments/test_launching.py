@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -105,6 +106,30 @@ def test_a_process_that_dies_without_a_word_is_begun_again_and_is_a_failure_in_t
     with pytest.raises(AtrlBenchError, match=r"was killed by signal 9 \(SIGKILL"):
         launch.run("failing_module", failing / "order.json", "cpu", Devices(), failing / "job.log")
     assert (failing / "job.log").read_text() == "begun\n" * 3
+
+
+@pytest.fixture
+def largest_file():
+    """A function that lets no file grow beyond so many bytes, here and in processes that are started."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_where_a_full_disk_has_no_room_for_the_reason_that_is_said_after_the_first_attempt(failing, largest_file):
+    begun = "print('begun', flush=True)\n"
+    (failing / "failing_module.py").write_text(begun + FAILING.replace("It is a test.", "why " * 25))
+    largest_file(100)
+    with pytest.raises(OSError, match="File too large"):
+        launch.run("failing_module", failing / "order.json", "cpu", Devices(), failing / "job.log")
+    assert (failing / "job.log").read_text().count("begun\n") == 1
+
+
+def test_a_process_whose_log_cannot_grow_says_why_it_failed(failing, largest_file):
+    largest_file(200)
+    with pytest.raises(LaunchError, match="There is no such thing"):
+        launch.run("failing_module", failing / "order.json", "cpu", Devices(), failing / "job.log")
+    assert (failing / "job.log").stat().st_size == 200
 
 
 def test_the_folder_of_a_process_beside_the_main_one_is_gone_however_that_ends(failing, monkeypatch):
