@@ -102,6 +102,6 @@ def _ended(result: TableRun, effect: float, max_seeds: int) -> Iterable[DecidedC
 
 
 def _look(item: Comparison, effect: float, max_seeds: int, num_items: int) -> Look:
-    if not item.by_seed:
+    if item.over_problems is None:
         return Look("open", item.estimate.mean, math.inf, 0)
-    return look(item.by_seed, item.estimate.spread, effect, max_seeds, comparisons=num_items)
+    return look(item.by_seed, item.over_problems, item.estimate, effect, max_seeds, comparisons=num_items)

@@ -25,7 +25,14 @@ from atrl_bench.profiles import Profile
 from atrl_bench.report.table_model import StateCounts, TableCell
 from atrl_bench.results.records import Problem
 from atrl_bench.results.score_array import ScoreArray
-from atrl_bench.results.statistics.means import Difference, Estimate, SeedSpread, average_of, seed_spread
+from atrl_bench.results.statistics.means import (
+    Difference,
+    Estimate,
+    SeedSpread,
+    average_of,
+    over_seeds_too,
+    seed_spread,
+)
 from atrl_bench.results.statistics.metrics import (
     Bounds,
     ScoredSamples,
@@ -308,14 +315,25 @@ def _provenance(stored: Sequence[Cell], store: Store) -> tuple[tuple[str, str], 
 
 @dataclass(frozen=True)
 class Scores:
-    """A cell's answers under one metric, one item a task of its column, and the number of each training seed."""
+    """A cell's answers under one metric, one item a task of its column: of all training seeds, and of each."""
 
     parts: tuple[ScoredSamples, ...]
-    by_seed: Mapping[int, float]
+    of_seeds: Mapping[int, Scores] = field(default_factory=dict)
+
+    @cached_property
+    def by_seed(self) -> dict[int, float]:
+        """The number of each training seed that has one."""
+        scores = {seed: suite_score(one.parts, num_resamples=0) for seed, one in self.of_seeds.items()}
+        return {seed: score.mean for seed, score in scores.items() if score.num_problems}
 
     def estimate(self) -> Estimate | None:
         estimate = suite_score(self.parts)
         return estimate if estimate.num_problems else None
+
+    def over_seeds(self, estimate: Estimate) -> Estimate:
+        """This estimate of it with the error of other training seeds in it, where there are several."""
+        alone = [one for of_seed in self.of_seeds.values() if (one := of_seed.estimate()) is not None]
+        return over_seeds_too(estimate, list(self.by_seed.values()), alone) if len(alone) > 1 else estimate
 
     def residuals(self, stderr: float, other: Scores | None = None) -> dict[str, float]:
         return group_residuals(self.parts, stderr, None if other is None else other.parts)
@@ -326,9 +344,13 @@ class Scores:
 
 
 def scores_of(answers: Answers, metric: str, *, differences_of: int = 0) -> Scores:
-    pooled = (_pooled(task, of_seed, metric) for task, of_seed in answers.items())
-    parts = tuple(replace(part, differences_of=differences_of) for part in pooled)
-    return Scores(parts, _by_seed(answers, metric))
+    def parts_of(answers: Answers) -> tuple[ScoredSamples, ...]:
+        pooled = (_pooled(task, of_seed, metric) for task, of_seed in answers.items())
+        return tuple(replace(part, differences_of=differences_of) for part in pooled)
+
+    seeds = sorted(set.intersection(*map(set, answers.values())))
+    alone = {seed: {task: {seed: of_seed[seed]} for task, of_seed in answers.items()} for seed in seeds}
+    return Scores(parts_of(answers), {seed: Scores(parts_of(of_seed)) for seed, of_seed in alone.items()})
 
 
 def _same_seeds(ours: Answers, theirs: Answers) -> bool:
@@ -368,16 +390,6 @@ def _pooled(task: str, of_seed: Mapping[int, ScoreArray], metric: str) -> Scored
     name, num_repeats = parse_metric(first.metric, first.statistics)
     pooled = ScoreArray.joined([of_seed[seed].repeats(num_repeats) for seed in sorted(of_seed)])
     return replace(first, answers=pooled, metric=f"{name}@{num_repeats * len(of_seed)}")
-
-
-def _by_seed(answers: Answers, metric: str) -> dict[int, float]:
-    numbers = {}
-    for seed in sorted(set.intersection(*(set(of_seed) for of_seed in answers.values()))):
-        parts = [_pooled(task, {seed: of_seed[seed]}, metric) for task, of_seed in answers.items()]
-        estimate = suite_score(parts, num_resamples=0)
-        if estimate.num_problems:
-            numbers[seed] = estimate.mean
-    return numbers
 
 
 # Problems that stand in two columns of a table ------------------------------------------------------------------------

@@ -30,43 +30,76 @@ from atrl_bench.report.cells import (
 )
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import SIGNIFICANCE, Comparison, Row, Table, TableCell
-from atrl_bench.results.statistics.means import Difference, average_of, benjamini_hochberg
+from atrl_bench.results.statistics.means import Difference, average_of, benjamini_hochberg, over_seeds_too
 from atrl_bench.results.store import Run
 
 Between = tuple[str, str, str]  # row, the row it is compared with, column
 
 
 class Differences:
-    """The differences between any two rows, each computed once."""
+    """The differences between any two rows, each computed once: paired by problem, and over training seeds too."""
 
     def __init__(self, scores: Mapping[CellAt, Scores], source: TableSource) -> None:
         self._scores, self._source = scores, source
         self._computed: dict[Between, Difference | None] = {}
+        self._of_seeds: dict[int, Differences] = {}
 
     def between(self, row: str, other: str, column: str) -> Difference | None:
         """Row minus other in one column, or in the average of all; None where one of them has no scores."""
-        at = row, other, column
-        if at not in self._computed:
-            self._computed[at] = self._average(row, other) if column == AVERAGE else self._paired(*at)
-        return self._computed[at]
+        difference, by_seed = self.over_problems(row, other, column), self.by_seed(row, other, column)
+        if difference is None or len(by_seed) < 2:
+            return difference
+        alone = [self._of_seed(seed).over_problems(row, other, column) for seed in by_seed]
+        of_one_seed = [one.estimate for one in alone if one is not None]
+        estimate = over_seeds_too(difference.estimate, list(by_seed.values()), of_one_seed)
+        return Difference.tested(estimate, "paired t, over problems and training seeds")
 
-    def _average(self, row: str, other: str) -> Difference | None:
+    def by_seed(self, row: str, other: str, column: str) -> dict[int, float]:
+        """Row minus other of each training seed that both have in all columns; a model that is not trained has any."""
+        columns = self._source.columns_of(row, other) if column == AVERAGE else [column]
+        scores = {name: [self._scores.get((name, one)) for one in columns] for name in (row, other)}
+        numbers = {name: average_by_seed([one for one in of if one]) for name, of in scores.items() if all(of)}
+        if len(numbers) < 2:
+            return {}
+        of_trained = [of for name, of in numbers.items() if name in self._trained]
+        seeds = sorted(set.intersection(*map(set, of_trained or numbers.values())))
+        ours, theirs = ([of.get(seed, mean(of.values())) for seed in seeds] for of in numbers.values())
+        return {seed: a - b for seed, a, b in zip(seeds, ours, theirs, strict=True)}
+
+    def over_problems(self, row: str, other: str, column: str) -> Difference | None:
+        """The same with the error over problems alone: for these checkpoints."""
+        if column != AVERAGE:
+            return self._paired(row, other, column)
         columns = self._source.columns_of(row, other)
-        differences = [self.between(row, other, column) for column in columns]
+        differences = [self._paired(row, other, one) for one in columns]
         estimates = [difference.estimate for difference in differences if difference is not None]
         if len(estimates) < len(differences):
             return None
-        ours, theirs = ({column: self._scores[name, column] for column in columns} for name in (row, other))
+        ours, theirs = ({one: self._scores[name, one] for one in columns} for name in (row, other))
         estimate = average_of(estimates, shared_residuals(self._shared, estimates, ours, theirs))
         return Difference.tested(estimate, "paired t, clustered, average of the columns")
+
+    def _paired(self, row: str, other: str, column: str) -> Difference | None:
+        at = row, other, column
+        if at not in self._computed:
+            ours, theirs = self._scores.get((row, column)), self._scores.get((other, column))
+            self._computed[at] = None if ours is None or theirs is None else ours.minus(theirs)
+        return self._computed[at]
+
+    def _of_seed(self, seed: int) -> Differences:
+        """Those of one training seed alone."""
+        if seed not in self._of_seeds:
+            scores = {at: of.of_seeds.get(seed) if at[0] in self._trained else of for at, of in self._scores.items()}
+            self._of_seeds[seed] = Differences({at: of for at, of in scores.items() if of}, self._source)
+        return self._of_seeds[seed]
+
+    @cached_property
+    def _trained(self) -> set[str]:
+        return {row.id for row in self._source.definition.rows if row.recipe}
 
     @cached_property
     def _shared(self) -> dict[tuple[str, str], str]:
         return shared_groups({column: scores for (_, column), scores in self._scores.items()})
-
-    def _paired(self, row: str, other: str, column: str) -> Difference | None:
-        ours, theirs = self._scores.get((row, column)), self._scores.get((other, column))
-        return None if ours is None or theirs is None else ours.minus(theirs)
 
 
 def with_differences(
@@ -165,16 +198,19 @@ def comparisons(
     for row, other in pairs:
         keys = [(row, other, column) for column in source.all_columns]
         if any(at in by_key for at in keys):
-            by_seed = _by_seed(source, measured, row, other)
+            by_seed = differences.by_seed(row, other, AVERAGE).values()
+            ours, theirs = accuracy.get(row, {}), accuracy.get(other, {})
+            over_problems = differences.over_problems(row, other, overall[row, other])
             yield Comparison(
                 row=source.definition.row_label(row),
                 other=source.definition.row_label(other, beside=row),
                 differences=tuple(by_key.get(at) for at in keys),
                 q_values=tuple(q_values.get(at) for at in keys),
                 seeds=spread_of(by_seed),
-                training=spread_of(seed_by_seed(accuracy.get(row, {}), accuracy.get(other, {}))),
+                training=spread_of(ours[seed] - theirs[seed] for seed in sorted(ours) if seed in theirs),
                 row_id=row,
                 overall=by_key.get((row, other, overall[row, other])),
+                over_problems=over_problems.estimate if over_problems else None,
                 overall_q=q_values.get((row, other, overall[row, other])),
                 scores=_means_of(source, measured, row, other),
                 by_seed=tuple(by_seed),
@@ -207,20 +243,6 @@ def _means_of(source: TableSource, measured: MeasuredCells, *rows: str) -> tuple
         mean(estimate.mean for estimate in of_row if estimate) if all(of_row) else math.nan for of_row in estimates
     )
     return None if math.isnan(ours) or math.isnan(theirs) else (ours, theirs)
-
-
-def _by_seed(source: TableSource, measured: MeasuredCells, row: str, other: str) -> list[float]:
-    columns = source.columns_of(row, other)
-    if any((name, column) not in measured.all_repeats for name in (row, other) for column in columns):
-        return []
-    ours, theirs = (
-        average_by_seed([measured.all_repeats[name, column] for column in columns]) for name in (row, other)
-    )
-    return seed_by_seed(ours, theirs)
-
-
-def seed_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
-    return [ours[seed] - theirs[seed] for seed in sorted(ours) if seed in theirs]
 
 
 def _training_accuracy(runs: Iterable[Run]) -> dict[int, float]:

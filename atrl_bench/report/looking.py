@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from atrl_bench.experiments.definition import ColumnDefinition, RowDefinition
 from atrl_bench.report.cells import CellAt, MeasuredCells, Scores, TableSource, spread_of
-from atrl_bench.report.differences import Differences, seed_by_seed
+from atrl_bench.report.differences import Differences
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Comparison, Grid, GridCell, TableCell
 from atrl_bench.results import numbers
@@ -19,20 +19,20 @@ def looks(
 ) -> tuple[str, tuple[Grid, ...]]:
     """What the columns of reliance say together, and each row's reliance with its interval; nothing without such.
 
-    A difference is clear as anywhere: over problems, after a correction for their number, and over training seeds.
+    A difference is clear as anywhere: over problems and training seeds, after a correction for their number.
     """
     columns = [column for column in source.definition.columns if column.relies_on is not None]
     rows = [row for row in source.definition.rows if any(cells[row.id, column.id].estimate for column in columns)]
     at = [(row, column) for column in columns for row in rows]
-    found = (_from_base(row, column, source, measured, cells) for row, column in at)
+    found = (_from_base(row, column, source.baselines[row.id], cells, differences) for row, column in at)
     from_base = [one for one in found if one is not None]
     pairs = [(row, other, column) for row, column in at for other in rows if _differ_in_credit(row, other)]
-    by_credit = _corrected([one for pair in pairs if (one := _pair(*pair, measured, differences)) is not None])
+    by_credit = _corrected([one for pair in pairs if (one := _pair(*pair, differences)) is not None])
     if not from_base:
         return "", ()
     says = " ".join(lines_of("looking.txt.j2", from_base=from_base, by_credit=by_credit))
     shown = [(source.definition.row_label(row.id), _levels(row, columns, measured, cells)) for row in rows]
-    about = "Points that go without the picture, and their 95 % interval: the wider of over problems and over seeds."
+    about = "Points that go without the picture, and their 95 % interval over problems and training seeds."
     heads = tuple(map(_name, columns))
     return says, (Grid("What the answers owe to the picture", about, heads, tuple(shown), is_drawn=True),)
 
@@ -44,35 +44,28 @@ def _name(column: ColumnDefinition) -> str:
 def _from_base(
     row: RowDefinition,
     column: ColumnDefinition,
-    source: TableSource,
-    measured: MeasuredCells,
+    base: str,
     cells: Mapping[CellAt, TableCell],
+    differences: Differences,
 ) -> Comparison | None:
-    cell, base = cells[row.id, column.id], measured.all_repeats.get((source.baselines[row.id], column.id))
-    level = None if base is None else base.estimate()
-    if cell.difference is None or level is None:
+    cell = cells[row.id, column.id]
+    if cell.difference is None:
         return None
-    by_seed = [value - level.mean for value in measured.all_repeats[row.id, column.id].by_seed.values()]
-    seeds, difference = spread_of(by_seed), cell.difference
-    return Comparison(
-        row.label, _name(column), (difference,), (cell.q_value,), seeds, overall=difference, overall_q=cell.q_value
-    )
+    seeds = spread_of(differences.by_seed(row.id, base, column.id).values())
+    return Comparison(row.label, _name(column), (), (), seeds, overall=cell.difference, overall_q=cell.q_value)
 
 
 def _pair(
     row: RowDefinition,
     other: RowDefinition,
     column: ColumnDefinition,
-    measured: MeasuredCells,
     differences: Differences,
 ) -> Comparison | None:
     difference = differences.between(row.id, other.id, column.id)
     if difference is None:
         return None
-    ours, theirs = (measured.all_repeats[one.id, column.id].by_seed for one in (row, other))
-    return Comparison(
-        _name(column), other.label, (difference,), (None,), spread_of(seed_by_seed(ours, theirs)), overall=difference
-    )
+    seeds = spread_of(differences.by_seed(row.id, other.id, column.id).values())
+    return Comparison(_name(column), other.label, (), (), seeds, overall=difference)
 
 
 def _corrected(pairs: Sequence[Comparison]) -> list[Comparison]:
@@ -98,8 +91,6 @@ def _levels(
 def _level(cell: TableCell, scores: Scores | None) -> GridCell:
     if cell.estimate is None or scores is None:
         return GridCell("–", reason=cell.reason)
-    low, high = cell.estimate.interval()
-    over_seeds = (spread.half_width() if (spread := spread_of(scores.by_seed.values())) else None) or 0.0
-    low, high = min(low, cell.estimate.mean - over_seeds), max(high, cell.estimate.mean + over_seeds)
+    low, high = scores.over_seeds(cell.estimate).interval()
     text = f"{numbers.percent(cell.estimate.mean)} ({numbers.percent(low)} to {numbers.percent(high)})"
     return GridCell(text, 100 * cell.estimate.mean, 100 * low, 100 * high)

@@ -157,10 +157,11 @@ class Comparison:
 
     `overall` is the difference between the means of all columns, `scores` are the two means that it is taken between,
     and `claim` is what the paper prints for it, in points. `seeds` is the same difference and `training` that of the
-    accuracy over all rollouts of the training, each seed by seed; `by_seed` are the values behind `seeds`.
+    accuracy over all rollouts of the training, each seed by seed; `by_seed` are the values behind `seeds`, and
+    `over_problems` has the error over problems alone.
 
-    It is clear when zero lies outside both of its 95 % intervals: over problems, corrected for the number of the
-    table's comparisons, and over training seeds. With one seed there is no second interval, and nothing is clear.
+    It is clear where a test over problems and training seeds at once, corrected for the number of the table's
+    comparisons, tells it from zero. With one seed there is no such test, and nothing is clear.
     """
 
     row: str
@@ -172,6 +173,7 @@ class Comparison:
     row_id: str = ""
     overall: Difference | None = None
     overall_q: float | None = None
+    over_problems: Estimate | None = None
     scores: tuple[float, float] | None = None
     by_seed: tuple[float, ...] = ()
     claim: Decimal | None = None
@@ -187,12 +189,15 @@ class Comparison:
         return self.overall.estimate
 
     @property
+    def has_several_seeds(self) -> bool:
+        return self.seeds is not None and self.seeds.sd is not None
+
+    @property
     def detectable(self) -> float | None:
         """The difference that could be detected with 80 % power; None with one seed, or one group of problems."""
-        over_seeds = self.seeds.estimate() if self.seeds else None
-        if over_seeds is None or self.overall is None or math.isnan(self.overall.estimate.stderr):
+        if not self.has_several_seeds or self.overall is None or math.isnan(self.overall.detectable):
             return None
-        return max(self.overall.detectable, over_seeds.detectable())
+        return self.overall.detectable
 
     @property
     def claimed(self) -> float | None:
@@ -202,10 +207,9 @@ class Comparison:
     def outcome(self) -> Outcome:
         if self.overall_q is None:
             return "unfinished"
-        over_seeds = self.seeds.half_width() if self.seeds else None
-        if over_seeds is None:
+        if not self.has_several_seeds:
             return "one seed"
-        if not self.is_ranked or not is_significant(self.overall_q) or abs(self.estimate.mean) <= over_seeds:
+        if not self.is_ranked or not is_significant(self.overall_q):
             return "unclear"
         return "gain" if self.estimate.mean > 0 else "loss"
 
@@ -215,12 +219,9 @@ class Comparison:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The wider of the two 95 % intervals, cut off where no difference of scores can be; NaN with one group."""
-        half = self.estimate.half_width()
-        if math.isnan(half):
-            return math.nan, math.nan
-        half = max(half, (self.seeds.half_width() if self.seeds else None) or 0.0)
-        return max(self.estimate.mean - half, -1.0), min(self.estimate.mean + half, 1.0)
+        """The 95 % interval, cut off where no difference of scores can be; NaN with one group."""
+        low, high = self.estimate.interval()
+        return (low, high) if math.isnan(low) else (max(low, -1.0), min(high, 1.0))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A world ranks rules only where its oracle gains: a table of made-up trainings, in which that is known."""
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -13,7 +14,7 @@ from atrl_bench.report.build import build_table
 from atrl_bench.report.differences import answer_of, contrasts, with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.text import render_markdown
-from atrl_bench.results.statistics.means import SeedSpread
+from atrl_bench.results.statistics.means import Difference, Estimate, SeedSpread
 from atrl_bench.results.store import Store
 
 SEEDS = (0, 1, 2)
@@ -86,8 +87,9 @@ def test_a_world_whose_oracle_gains_nothing_ranks_none_however_far_a_rule_is_ahe
 
 
 def test_where_the_interval_is_wide_it_cannot_tell(measured):
-    spread = SeedSpread(mean=0.0, sd=0.02, num_seeds=3)  # 4.30 * 2 / sqrt(3) = 5.0 points to each side
-    wide = tuple(replace(item, seeds=spread) for item in measured.comparisons)
+    estimate = Estimate(0.0, 0.02 / math.sqrt(3), 2, 200, 200)  # 4.30 * 2 / sqrt(3) = 5.0 points to each side
+    difference = Difference.tested(estimate, "t")
+    wide = tuple(replace(item, overall=difference, overall_q=1.0) for item in measured.comparisons)
     _, poor = with_headroom(replace(measured, comparisons=wide), definition()).headroom
     assert "95 % interval −5.0 to +5.0: this cannot tell; " in poor
     assert poor.endswith("This world cannot rank rules.")

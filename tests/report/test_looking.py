@@ -16,7 +16,7 @@ LOSES = SHOWN | {"id": "loses", "subscript": "reliance, blank", "task": "geoqa_t
 def table(columns=(SHOWN, LOSES)) -> TableDefinition:
     rows = [
         {"id": "base", "label": "Base", "in_paper": False},
-        {"id": "trained", "label": "Trained", "in_paper": False},
+        {"id": "trained", "label": "Trained", "in_paper": False, "recipe": "grpo"},
     ]
     return table_of_cells("looking", title="t", caption="c", baseline="base", average=False, columns=columns, rows=rows)
 

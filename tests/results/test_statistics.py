@@ -1,6 +1,7 @@
 """Every figure here can be redone by hand; the sums stand in the comments."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from atrl_bench.results.statistics.means import (
     benjamini_hochberg,
     clustered_mean,
     clustered_score,
+    constant_or,
     mcnemar_exact,
+    over_seeds_too,
     paired_difference,
     seed_spread,
 )
@@ -174,6 +177,33 @@ def test_seed_spread_is_measured_from_two_seeds_on():
     spread = seed_spread([0.4, 0.5, 0.6])
     assert (spread.mean, spread.sd) == pytest.approx((0.5, 0.1))
     assert spread.half_width() == pytest.approx(4.302653 * 0.1 / math.sqrt(3), abs=1e-6)  # t at 2 degrees: 4.302653
+
+
+def test_the_error_over_problems_and_seeds_counts_once_what_seeds_change_of_single_problems():
+    """Three seeds at 0.1, 0.2 and 0.3: over seeds SE^2 = 0.01 / 3. Over problems 0.01; of one seed alone 0.013."""
+    problems = Estimate(0.2, 0.1, 50, 51, 51)
+    both = over_seeds_too(problems, [0.1, 0.2, 0.3], [replace(problems, stderr=0.013**0.5)] * 3)
+    shared = (0.013 - 0.01) / 2
+    assert both.mean == 0.2
+    assert both.stderr**2 == pytest.approx(0.01 + 0.01 / 3 - shared)
+    square = both.stderr**2 * (0.01 / 3 + 0.01 - shared)
+    assert both.degrees == pytest.approx(square / (0.01**2 / 50 + (0.01 / 3) ** 2 / 2 + shared**2 / 100))
+
+
+def test_seeds_that_agree_make_nothing_certain_and_seeds_that_vary_leave_their_own_error():
+    problems = Estimate(0.2, 0.1, 50, 51, 51)
+    agreed = over_seeds_too(problems, [0.2, 0.2], [replace(problems, stderr=0.13)] * 2)
+    assert (agreed.stderr, agreed.degrees < 50) == (0.1, True)  # 0.13^2 - 0.1^2 of it might be of two like seeds
+    problems = replace(problems, stderr=0.001)
+    apart = over_seeds_too(problems, [0.1, 0.2, 0.3], [problems] * 3)
+    assert apart.half_width() == pytest.approx(seed_spread([0.1, 0.2, 0.3]).half_width(), rel=0.01)
+
+
+def test_the_same_answer_everywhere_on_every_seed_keeps_its_interval():
+    constant = clustered_mean({str(i): 1.0 for i in range(5)}, {str(i): str(i) for i in range(5)})
+    constant = constant_or(constant)
+    both = over_seeds_too(constant, [1.0, 1.0], [constant, constant])
+    assert both.half_width() == pytest.approx(constant.half_width())
 
 
 values = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=2)

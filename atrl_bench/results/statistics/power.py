@@ -6,9 +6,10 @@ is the effect plus errors with four variances: what another pair of trainings wo
 
     var(D) = trainings / S + problems + mixed / S + answers / (S R)
 
-A page calls D clear where zero is outside both of its intervals: over problems, whose standard error is the root of all
-terms but the first, at a level that is corrected for the number of comparisons, and over seeds, by Student's t of the
-S differences, whose variance is trainings + mixed + answers / R. So with one seed nothing is clear.
+A page calls D clear by Student's t with the error over problems and over seeds (`over_seeds_too`), at a level that is
+corrected for the number of comparisons. Here var(D) is what that error estimates, and its part over seeds,
+(trainings + mixed + answers / R) / S, what it has to learn from S values: the degrees of freedom are
+(S - 1) (var(D) / that)^2. With one seed nothing is clear.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
 
+from atrl_bench.results.statistics.means import Estimate
 from atrl_bench.results.statistics.student import student_quantile
 
 LEVEL = 0.05  # how often a difference may be called clear where there is none
 POWER = 0.8
-GRID = 2001  # points of the integral over D
+MANY = 10_000  # degrees of freedom from which on Student's t is normal
 LOOKS, LOOK_SEED = 100_000, 0  # sequences by which the level of a look is found
 
 
@@ -63,24 +66,20 @@ class Spread:
 
 
 def power(effect: float, spread: Spread, seeds: int, repeats: int = 1, *, comparisons: int = 1) -> float:
-    """The chance that a page calls a true effect clear, in its own direction.
+    """The chance that a page calls a true effect clear, in its own direction, by the noncentral t.
 
-    The integral over D of its normal density times the chance that the differences from seed to seed vary little
-    enough, a chi-squared variable of S - 1 degrees. Of `comparisons` on a page this one is taken to be the only real
-    one, which Benjamini and Hochberg's correction then tests at LEVEL / comparisons.
+    Of `comparisons` on a page this one is taken to be the only real one, which Benjamini and Hochberg's correction then
+    tests at LEVEL / comparisons.
     """
-    from scipy.special import chdtr, ndtri
+    from scipy.special import nctdtr, ndtr
 
-    sd, over_seeds = spread.of_mean(seeds, repeats), spread.over_seeds(repeats)
+    sd, of_seeds = spread.of_mean(seeds, repeats), spread.over_seeds(repeats) / math.sqrt(seeds)
     if seeds < 2 or sd == 0:
         return float(seeds > 1 and effect > 0)
-    student = student_quantile(seeds - 1, 1 - LEVEL / 2)
-    over_problems = spread.over_problems(seeds, repeats) * -ndtri(LEVEL / comparisons / 2)
-    low, high = max(over_problems, effect - 8 * sd), max(over_problems, effect) + 8 * sd
-    D = np.linspace(low, high, GRID)
-    density = np.exp(-(((D - effect) / sd) ** 2) / 2) / (sd * math.sqrt(2 * math.pi))
-    is_quiet = chdtr(seeds - 1, (seeds - 1) * seeds * (D / (student * over_seeds)) ** 2) if over_seeds else 1.0
-    return float(min(1.0, np.trapezoid(density * is_quiet, D)))
+    degrees = (seeds - 1) * (sd / of_seeds) ** 4 if of_seeds else math.inf
+    if degrees > MANY:
+        return float(ndtr(effect / sd - NormalDist().inv_cdf(1 - LEVEL / comparisons / 2)))
+    return float(1 - nctdtr(degrees, effect / sd, student_quantile(degrees, 1 - LEVEL / comparisons / 2)))
 
 
 def detectable(spread: Spread, seeds: int, repeats: int = 1, *, comparisons: int = 1, wanted: float = POWER) -> float:
@@ -141,32 +140,40 @@ class Look:
     num_seeds: int
 
 
-def look(by_seed: Sequence[float], stderr: float, effect: float, max_seeds: int, *, comparisons: int = 1) -> Look:
+def look(
+    by_seed: Sequence[float],
+    problems: Estimate,
+    both: Estimate,
+    effect: float,
+    max_seeds: int,
+    *,
+    comparisons: int = 1,
+) -> Look:
     """Whether a comparison is decided after these seeds, or cannot be with `max_seeds`.
 
-    *different*: zero is outside the interval over seeds, at the level of a look, and outside that over problems, of
-    which `stderr` is the standard error. *not so different*: both lie between -effect and effect. *out of reach*: with
-    all seeds the interval would hold both 0 and an effect of that size, even if the seeds varied as little as one in
-    five such samples and the mean moved by its standard error. That ends a comparison without a verdict, so it adds no
-    false alarm.
+    `problems` is the difference with its error over problems, `both` with that over seeds too. *different*: zero is
+    outside the latter's interval at the level of a look. *not so different*: it lies between -effect and effect. *out
+    of reach*: with all seeds the interval would hold both 0 and an effect of that size, even if the seeds varied as
+    little as one in five such samples, no error but the larger of the two were left, and the mean moved by its standard
+    error. That ends a comparison without a verdict, so it adds no false alarm.
     """
-    from scipy.special import chdtri, ndtri
+    from scipy.special import chdtri
 
-    count, mean = len(by_seed), float(np.mean(by_seed))
+    count, mean = len(by_seed), problems.mean
     if count < 2:
         return Look("open", mean, math.inf, count)
-    alpha = level_of_a_look(max_seeds, LEVEL / comparisons)
-    sd = float(np.std(by_seed, ddof=1))
-    of_problems = -float(ndtri(LEVEL / comparisons / 2)) * stderr
-    half = max(student_quantile(count - 1, 1 - alpha / 2) * sd / math.sqrt(count), of_problems)
+    level = 1 - level_of_a_look(max_seeds, LEVEL / comparisons)
+    half = both.half_width(level)
     if abs(mean) > half:
         return Look("different", mean, half, count)
     if abs(mean) + half < effect:
         return Look("not so different", mean, half, count)
     if count >= max_seeds:
         return Look("out of reach", mean, half, count)
+    sd = float(np.std(by_seed, ddof=1))
     low_sd = sd * math.sqrt((count - 1) / float(chdtri(count - 1, 0.2)))
-    at_end = max(student_quantile(max_seeds - 1, 1 - alpha / 2) * low_sd / math.sqrt(max_seeds), of_problems)
+    of_seeds = student_quantile(max_seeds - 1, (1 + level) / 2) * low_sd / math.sqrt(max_seeds)
+    at_end = max(of_seeds, student_quantile(problems.degrees, (1 + level) / 2) * problems.spread)
     move = sd * math.sqrt(1 / count - 1 / max_seeds)
     is_hopeless = count > 2 and effect - at_end <= abs(mean) - move and abs(mean) + move <= at_end
     return Look("out of reach" if is_hopeless else "open", mean, half, count)
