@@ -18,7 +18,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -71,29 +70,25 @@ def power(effect: float, spread: Spread, seeds: int, repeats: int = 1, *, compar
     Of `comparisons` on a page this one is taken to be the only real one, which Benjamini and Hochberg's correction then
     tests at LEVEL / comparisons.
     """
-    from scipy.special import nctdtr, ndtr
+    from scipy.special import nctdtr
 
-    sd, of_seeds = spread.of_mean(seeds, repeats), spread.over_seeds(repeats) / math.sqrt(seeds)
-    if seeds < 2 or sd == 0:
-        return float(seeds > 1 and effect > 0)
-    degrees = (seeds - 1) * (sd / of_seeds) ** 4 if of_seeds else math.inf
-    if degrees > MANY:
-        return float(ndtr(effect / sd - NormalDist().inv_cdf(1 - LEVEL / comparisons / 2)))
-    return float(1 - nctdtr(degrees, effect / sd, student_quantile(degrees, 1 - LEVEL / comparisons / 2)))
+    sd, degrees, student = _test(spread, seeds, repeats, comparisons)
+    return float(1 - nctdtr(degrees, effect / sd, student)) if seeds > 1 and sd else float(seeds > 1 and effect > 0)
 
 
 def detectable(spread: Spread, seeds: int, repeats: int = 1, *, comparisons: int = 1, wanted: float = POWER) -> float:
     """The smallest effect with this power; infinite with one seed."""
-    if seeds < 2:
-        return math.inf
-    low, high = 0.0, spread.of_mean(seeds, repeats)
-    while power(high, spread, seeds, repeats, comparisons=comparisons) < wanted:
-        low, high = high, 2 * high
-    while high - low > 1e-5:
-        middle = (low + high) / 2
-        is_seen = power(middle, spread, seeds, repeats, comparisons=comparisons) >= wanted
-        low, high = (low, middle) if is_seen else (middle, high)
-    return high
+    from scipy.special import nctdtrinc
+
+    sd, degrees, student = _test(spread, seeds, repeats, comparisons)
+    return float(nctdtrinc(degrees, 1 - wanted, student)) * sd if seeds > 1 else math.inf
+
+
+def _test(spread: Spread, seeds: int, repeats: int, comparisons: int) -> tuple[float, float, float]:
+    """The standard error that a page's test has, its degrees of freedom, and what their quotient has to pass."""
+    sd, of_seeds = spread.of_mean(seeds, repeats), spread.over_seeds(repeats) / math.sqrt(seeds)
+    degrees = min((seeds - 1) * (sd / of_seeds) ** 4, MANY) if of_seeds else MANY
+    return sd, degrees, student_quantile(degrees, 1 - LEVEL / comparisons / 2)
 
 
 def false_alarms_of_one_seed(spread: Spread, repeats: int = 1) -> float:
