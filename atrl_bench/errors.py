@@ -11,6 +11,7 @@ AtrlBenchError            base: says what happened, why, and the next command to
 ├── StoreError            the result store cannot be opened or written: free space, unlock, upgrade
 ├── PluginError           another installed package adds something that cannot be used: mend or remove it
 └── EndpointError         a model or judge server that does not answer: start it, then run the same command again
+    ├── TooLongError      it takes no prompt of this length: leave the problem out, or serve a longer context
     └── BudgetSpentError  one that was to cost no more: the same command goes on, and may cost as much again
 """
 
@@ -131,6 +132,10 @@ class PluginError(AtrlBenchError):
 
 class EndpointError(AtrlBenchError):
     """A model or judge endpoint that does not answer as its protocol says."""
+
+
+class TooLongError(EndpointError):
+    """A prompt that is longer than a served model's context, in the server's words."""
 
 
 class BudgetSpentError(EndpointError):

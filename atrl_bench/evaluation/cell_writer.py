@@ -68,9 +68,9 @@ class CellWriter:
             self.skipped.add(row.problem_id)
         if len(self.skipped) > MAX_BAD_FRACTION * self.num_rows:
             raise InvalidFileError(
-                f"{len(self.skipped)} of {self.num_rows} rows cannot be read or shown.",
+                f"{len(self.skipped)} of {self.num_rows} rows cannot be read, shown or asked.",
                 why=f"The last one is {row.problem_id}: {row.reason}.",
-                next_step="repair or fetch the data again, then run the same command",
+                next_step="mend the row or the data, or raise what the server allows; then run the same command",
             )
 
     def _grade(self, responses: Sequence[Response]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from atrl_bench.errors import TooLongError
 from atrl_bench.evaluation.cell_spec import CellSpec
 from atrl_bench.evaluation.cell_writer import CellWriter
 from atrl_bench.evaluation.data import without_images
@@ -148,8 +149,12 @@ def _answer_in_parallel(job: AnswerJob, questions: Iterator[Question]) -> None:
                 question = running.pop(future)
                 if future.cancelled():
                     continue
-                if future.exception() is not None:
-                    failure = failure or future.exception()
+                error = future.exception()
+                if isinstance(error, TooLongError) and len(question.repeats) == job.spec.decoding.repeats:
+                    job.writer.skip(UnreadableRow(question.prompt.problem_id, f"the server refuses it: {error.why}"))
+                    continue
+                if error is not None:
+                    failure = failure or error
                     continue
                 arrived += future.result()
                 rest = question.repeats[len(future.result()) :]

@@ -23,11 +23,12 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from atrl_bench.errors import EndpointError
+from atrl_bench.errors import EndpointError, TooLongError
 from atrl_bench.models.budget import Budget
 from atrl_bench.models.completion import (
     FILTERED,
     MAX_NAME,
+    TOO_LONG,
     Completion,
     NoReplyError,
     UselessReplyError,
@@ -155,7 +156,7 @@ class ChatClient:
             refused = {name for name, words in _REFUSALS.items() if name in sent and re.search(words, body_text, re.I)}
             if body.get("top_p", 1.0) < 1.0:
                 refused.discard("top_p")
-            if status not in (400, 422) or not refused:
+            if status not in (400, 422) or not refused or TOO_LONG.search(body_text):
                 break
             self._refused |= refused
         if status == 400 and is_blocked(content):
@@ -251,7 +252,8 @@ class ChatClient:
             then = f"check the address, the model name {self.config.model!r} and the key in ${key}"
             if status in (400, 413, 422):
                 then = "change what it refuses or what the server allows: the same command then goes on"
-            raise EndpointError(
+            kind = TooLongError if status in (400, 422) and TOO_LONG.search(body_text) else EndpointError
+            raise kind(
                 f"{self.config.base_url} refuses {name} with status {status}.",
                 why=(self._secret.redacted(body_text)[:300] + hint).strip(),
                 next_step=then,

@@ -24,6 +24,11 @@ _ESCAPES = re.compile(
 # What services call a request that their filter kept back, in `code` or `type` of the error.
 _BLOCKED = frozenset({FILTERED, "content_policy_violation", "ResponsibleAIPolicyViolation"})
 
+# How OpenAI, vLLM, SGLang, llama.cpp, Claude and Gemini say that a prompt is too long, in a code or in words.
+TOO_LONG = re.compile(
+    r"context[_ ](?:length|size|window)|maximum model length|prompt is too long|input token count", re.IGNORECASE
+)
+
 
 class NoReplyError(Exception):
     """One attempt that the endpoint did not answer usefully; `wait` is what it asked for, in seconds."""

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import re
 import threading
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ from fake_backend import picture, write_geoqa
 from http_servers import ChatServer, completion
 from PIL import Image
 
-from atrl_bench.errors import EndpointError
+from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
 from atrl_bench.mini.world import write_world
@@ -349,7 +350,7 @@ def test_a_name_that_is_not_served_is_answered_with_those_that_are() -> None:
 @pytest.mark.parametrize(
     ("reply", "why", "then"),
     [
-        (refusal(400, "This model's maximum context length is 4096 tokens."), "4096 tokens", "what the server allows"),
+        (refusal(400, "At most 1 image(s) may be provided in one prompt."), "1 image", "what the server allows"),
         ((307, {"Location": "http://there/v1"}, b""), "It sends to http://there/v1.", "check the address"),
     ],
 )
@@ -358,6 +359,43 @@ def test_a_refusal_names_the_problem_where_the_server_sends_to_and_what_to_do(re
         EndpointModel(server.endpoint()).generate([PROMPT], [[0]], WARM)
     assert why in error.value.why
     assert then in error.value.next_step
+
+
+OPENAI = "This model's maximum context length is 128000 tokens. However, your messages resulted in 130001 tokens."
+VLLM = (
+    "'max_tokens' or 'max_completion_tokens' is too large: 48. This model's maximum context length is 64 tokens and "
+    "your request has 60 input tokens (48 > 64 - 60)."
+)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        refusal(400, OPENAI, code="context_length_exceeded"),
+        refusal(400, "Your input is larger than this model takes.", code="context_length_exceeded"),
+        (400, {}, json.dumps({"object": "error", "message": VLLM, "type": "BadRequestError", "code": 400}).encode()),
+        refusal(400, "The decoder prompt (length 70) is longer than the maximum model length of 64."),
+    ],
+    ids=["openai", "openai's code alone", "vllm", "vllm's pictures"],
+)
+def test_a_prompt_that_is_too_long_for_the_server_is_skipped_and_named_and_the_others_are_answered(
+    refused, store, asked
+) -> None:
+    with ChatServer(answer=lambda body: refused if re.search(r"Question 7\b", str(body)) else ANSWER) as server:
+        key = asked(server, num_problems=100, repeats=2)
+    assert (len(store.samples(key)), store.cell(key).state) == (198, "done")
+    [(name, reason)] = store.skipped(key).items()
+    assert (name, "the server refuses it" in reason) == ("7", True)
+    assert all("max_tokens" in body for body in server.requests), "the limit on tokens is no word that it does not know"
+
+
+def test_more_than_one_percent_of_too_long_prompts_fail_the_cell_and_a_longer_context_mends_it(store, asked) -> None:
+    with ChatServer(refusal(400, OPENAI)) as server, pytest.raises(InvalidFileError, match="1 of 3 rows") as error:
+        asked(server, num_problems=3)
+    assert "128000 tokens" in str(error.value)
+    with ChatServer(ANSWER) as server:
+        key = asked(server)
+    assert (store.cell(key).state, store.skipped(key)) == ("done", {})
 
 
 @pytest.mark.parametrize("address", ["localhost:8000/v1", "/v1", "http://", "ftp://localhost/v1"])

@@ -323,5 +323,5 @@ def test_a_row_without_its_video_is_skipped_and_counted(store, mini_world, tmp_p
     (videos / "0.mp4").unlink()  # two of four rows are about it
     (videos / "1.mp4").write_bytes(b"damaged")
     options = EvaluationOptions(repeats=1, limit=6)
-    with pytest.raises(Exception, match="4 of 6 rows cannot be read or shown"):
+    with pytest.raises(Exception, match="4 of 6 rows cannot be read, shown or asked"):
         evaluate(BASE, "mmvu_val", options, store=store, profile=SMOKE, data_dir=tmp_path)

@@ -158,13 +158,13 @@ TABLES = {
     "without rows": (SCHEMA.empty_table(), "has no rows"),
     "without columns": (pa.table({}), "has no"),
     "without the answers": (table().drop_columns("ground_truth"), "no column 'ground_truth'"),
-    "answers that are lists": (table(ground_truth=[["0"]] * NUM_ROWS), "rows cannot be read or shown"),
-    "answers that are numbers": (table(ground_truth=[0] * NUM_ROWS), "rows cannot be read or shown"),
-    "answers that are nothing": (table(ground_truth=pa.nulls(NUM_ROWS)), "rows cannot be read or shown"),
-    "questions that are numbers": (table(question=list(range(NUM_ROWS))), "rows cannot be read or shown"),
-    "questions that are bytes": (table(question=[b"\xff\xfe"] * NUM_ROWS), "rows cannot be read or shown"),
-    "images that are numbers": (table(image=[5] * NUM_ROWS), "rows cannot be read or shown"),
-    "images that are names": (table(image=["a.png"] * NUM_ROWS), "rows cannot be read or shown"),
+    "answers that are lists": (table(ground_truth=[["0"]] * NUM_ROWS), "rows cannot be read, shown or asked"),
+    "answers that are numbers": (table(ground_truth=[0] * NUM_ROWS), "rows cannot be read, shown or asked"),
+    "answers that are nothing": (table(ground_truth=pa.nulls(NUM_ROWS)), "rows cannot be read, shown or asked"),
+    "questions that are numbers": (table(question=list(range(NUM_ROWS))), "rows cannot be read, shown or asked"),
+    "questions that are bytes": (table(question=[b"\xff\xfe"] * NUM_ROWS), "rows cannot be read, shown or asked"),
+    "images that are numbers": (table(image=[5] * NUM_ROWS), "rows cannot be read, shown or asked"),
+    "images that are names": (table(image=["a.png"] * NUM_ROWS), "rows cannot be read, shown or asked"),
 }
 
 
