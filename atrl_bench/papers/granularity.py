@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from math import prod
 
 from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
 from atrl_bench.papers.printed import Score, Size, grouped
@@ -24,19 +25,8 @@ class Fit:
     what: str
     num_scores: int
     num_fits: int
-    chance: float
-
-    @property
-    def expected(self) -> float:
-        """The number of fits among numbers that have nothing to do with `total`."""
-        return self.num_scores * self.chance
-
-    @property
-    def tail(self) -> float:
-        """How often chance gives at least as many fits."""
-        from scipy.stats import binom
-
-        return float(binom.sf(self.num_fits - 1, self.num_scores, self.chance))
+    expected: float  # fits, among numbers of as many decimals that have nothing to do with `total`
+    tail: float  # how often all of these would fit
 
     @property
     def reading(self) -> str:
@@ -63,8 +53,9 @@ def chance_of_fit(total: int, digits: int) -> float:
 
 def fit(scores: Sequence[Decimal], total: int, what: str) -> Fit:
     """How well one size explains the scores."""
-    digits = -int(scores[0].as_tuple().exponent)
-    return Fit(total, what, len(scores), sum(is_possible(s, total) for s in scores), chance_of_fit(total, digits))
+    chances = [chance_of_fit(total, -int(score.as_tuple().exponent)) for score in scores]
+    num_fits = sum(is_possible(score, total) for score in scores)
+    return Fit(total, what, len(scores), num_fits, sum(chances), prod(chances))
 
 
 def granularity(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]], repeats: int) -> Section:

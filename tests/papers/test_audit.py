@@ -216,6 +216,14 @@ def test_a_third_decimal_tells_what_is_impossible():
     assert fit([Decimal("61.10"), Decimal("62.75")], 1000, "w").num_fits == 1
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_score_counts_with_its_own_decimals(order):
+    # Over 304 problems 304 in 1,000 numbers of one decimal are possible, 304 in 10,000 of two.
+    found = fit([Decimal("22.7"), Decimal("22.70")][::order], 304, "w")
+    assert (found.num_fits, found.expected) == (2, pytest.approx(0.304 + 0.0304))
+    assert (found.tail, found.reading) == (pytest.approx(0.304 * 0.0304), "untestable")
+
+
 def test_a_size_that_everything_fits_confirms_nothing():
     scores = [score(f"{k}.{k}") for k in range(10, 30)]
     section = granularity(scores, {"task": [Size(problems=5000, what="many")]}, 8)
