@@ -38,7 +38,7 @@ from atrl_bench.experiments.rates import Rates
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.budget import money
 from atrl_bench.models.shape import model_shape
-from atrl_bench.plugins import paper_folders
+from atrl_bench.plugins import given_papers, paper_folders
 from atrl_bench.printable import Block, Command, Record, Rows, counted
 from atrl_bench.results.store import Cell, Store
 from atrl_bench.training.recipe import Recipe, stages_of
@@ -306,7 +306,7 @@ States = dict[tuple[str, int, str], str]  # of a cell, by row, seed and column
 
 
 def price_of(plan: Plan) -> Price:
-    if paper_of(plan.definition.id)[0] != OWN:  # whose rules are known, and whose price takes no numpy
+    if (paper := paper_of(plan.definition.id)[0]) != OWN or paper in given_papers():  # ours: all known, without numpy
         from atrl_bench.credit.rules import credit_rule
 
         for row in plan.definition.rows:

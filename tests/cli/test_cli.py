@@ -51,12 +51,12 @@ TABLE = """
 """
 
 
-@pytest.mark.parametrize("verb", ["plan", "run-table"])
-def test_a_table_of_ones_own_with_an_unknown_rule_is_refused_before_it_is_priced(atrl_bench, verb, tmp_path):
-    (tmp_path / "mine" / "tables").mkdir(parents=True)
-    (tmp_path / "mine" / "paper.yaml").write_text("title: Mine")
-    (tmp_path / "mine" / "tables" / "main.yaml").write_text(TABLE)
-    result = atrl_bench(verb, "mine:main", "--paper", "mine", "--profile", "paper")
+@pytest.mark.parametrize(("verb", "paper"), [("plan", "mine"), ("run-table", "mine"), ("plan", "at_rl")])
+def test_a_table_of_ones_own_with_an_unknown_rule_is_refused_before_it_is_priced(atrl_bench, verb, paper, tmp_path):
+    (tmp_path / paper / "tables").mkdir(parents=True)
+    (tmp_path / paper / "paper.yaml").write_text("title: Mine")
+    (tmp_path / paper / "tables" / "main.yaml").write_text(TABLE)
+    result = atrl_bench(verb, f"{paper}:main", "--paper", paper, "--profile", "paper")
     assert (result.code, result.out) == (2, "")
     assert result.err == "Error: Unknown credit rule 'atlr'.\nDid you mean atrl?\nNext: atrl-bench list rules\n"
 
