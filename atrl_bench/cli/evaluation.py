@@ -218,7 +218,7 @@ def grade(
     show(answer_file.grade_file(file, metric=metric), options.as_json)
 
 
-@with_options(*FOLDER, *ANSWERING)
+@with_options(*FOLDER, *ANSWERING, "paper")
 def compare(
     options: Options,
     a: Annotated[

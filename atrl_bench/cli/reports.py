@@ -81,7 +81,7 @@ def export(
     show(exports.export(options.measured_dir(), form, out=to), options.as_json)
 
 
-@with_options(*FOLDER)
+@with_options(*FOLDER, "paper")
 def push(
     options: Options,
     model: Annotated[str, Argument(help="TABLE:ROW, TABLE:ROW:SEED, or the folder of a checkpoint")],

@@ -12,6 +12,8 @@ import typer
 from atrl_bench import __version__, cli
 from atrl_bench.cli import options
 from atrl_bench.engines import stop
+from atrl_bench.experiments.run_dir import RunDir
+from atrl_bench.profiles import load_profile
 from atrl_bench.sandbox.isolation import PERMISSION, is_permitted
 
 
@@ -70,9 +72,14 @@ def test_a_table_of_ones_own_with_an_unknown_rule_is_refused_before_it_is_priced
         (("report", "mine:main"), "run-table"),
         (("report", "mine:main", "--rows", "nobody"), "list rows"),
         (("fetch", "mine:main", "--dry-run"), "run-table"),
+        (("push", "mine:main:plain", "me/plain"), "run-table"),
+        (("compare", "mine:main:plain", "mine:main:mine"), "run-table"),
+        (("compare", "mine:main:nobody", "mini"), "list rows"),
     ],
 )
 def test_the_next_command_of_a_papers_folder_names_it_on_pages_too(atrl_bench, arguments, verb, tmp_path):
+    with RunDir.at(tmp_path / "runs" / "smoke", load_profile("smoke")).open_store():
+        pass
     (tmp_path / "mine" / "tables").mkdir(parents=True)
     (tmp_path / "mine" / "paper.yaml").write_text("title: Mine")
     (tmp_path / "mine" / "tables" / "main.yaml").write_text(TABLE.replace("atlr", "atrl"))
