@@ -17,7 +17,7 @@ from atrl_bench.data.layout import is_whole, own_file, split_files
 from atrl_bench.data.published import Publication, RepositoryPart
 from atrl_bench.data.repository import Repository, listing
 from atrl_bench.data.source import Folder, OnHub, Source
-from atrl_bench.data.tables import SUFFIXES, pictures_beside, read_light_rows, rows_sha256
+from atrl_bench.data.tables import SUFFIXES, kind_of, pictures_beside, read_light_rows, rows_sha256
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
 
@@ -184,7 +184,7 @@ def data_digest(dataset: Dataset, data_dir: Path | None) -> str:
 
 def _has_more_than_tables(root: Path) -> bool:
     """Whether a row may name a file there: where none may, no table is opened for its name."""
-    return any(not path.name.endswith(SUFFIXES) and (path.is_file() or path.is_symlink()) for path in root.rglob("*"))
+    return any(kind_of(path) not in SUFFIXES and (path.is_file() or path.is_symlink()) for path in root.rglob("*"))
 
 
 def _sums(dataset: Dataset, paths: Sequence[Path]) -> list[str]:

@@ -16,7 +16,7 @@ from atrl_bench.data.dataset import COMPLETE
 from atrl_bench.data.fetch import lay_out
 from atrl_bench.data.repository import Repository, listing
 from atrl_bench.data.source import OnHub
-from atrl_bench.data.tables import SUFFIXES
+from atrl_bench.data.tables import SUFFIXES, kind_of
 from atrl_bench.errors import MissingDataError
 
 _NAME = re.compile(r"(hf://datasets/)?(?P<id>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[^/]+))?(?:/(?P<file>.+))?")
@@ -32,7 +32,7 @@ class HubFolder(NamedTuple):
     def named(cls, name: str) -> HubFolder | None:
         """What a name means; None where it is a path of this machine."""
         found = _NAME.fullmatch(name)
-        if found is None or (not found[1] and (found["file"] or name.endswith(SUFFIXES) or Path(name).exists())):
+        if found is None or (not found[1] and (found["file"] or kind_of(name) in SUFFIXES or Path(name).exists())):
             return None
         return cls(Repository("dataset", found["id"], found["revision"]), found["file"])
 

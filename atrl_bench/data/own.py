@@ -25,7 +25,7 @@ from atrl_bench.data.hub_folder import HubFolder
 from atrl_bench.data.layout import own_file
 from atrl_bench.data.pictures import ENCODED
 from atrl_bench.data.published import Publication
-from atrl_bench.data.tables import SUFFIXES, TEXT_SUFFIXES, column_names, read_light_rows
+from atrl_bench.data.tables import SUFFIXES, TEXT_SUFFIXES, column_names, kind_of, read_light_rows
 from atrl_bench.errors import InvalidFileError, MissingDataError
 
 PAIRS = ("chosen", "rejected")  # columns of a file of preference pairs
@@ -66,7 +66,7 @@ def with_columns(data: str | None, columns: str | None) -> str | None:
 def is_own(name: str) -> bool:
     """Whether this names a file, a folder or a dataset of the hub, and not a set that is known here."""
     path = name.partition("?")[0]
-    return path.endswith(SUFFIXES) or "/" in path or path.startswith(("~", ".")) or Path(path).exists()
+    return kind_of(path) in SUFFIXES or "/" in path or path.startswith(("~", ".")) or Path(path).exists()
 
 
 def short(name: str) -> str:
@@ -96,7 +96,7 @@ def own_fields(name: str) -> dict[str, Any]:
 @cache
 def _described(path: Path, tables: tuple[Path, ...], columns: str, _changed: int) -> dict[str, Any]:
     rows = [row for table in tables for row in read_light_rows(table)]
-    of_tables = [column_names(table) for table in tables if table.suffix not in TEXT_SUFFIXES]
+    of_tables = [column_names(table) for table in tables if kind_of(table) not in TEXT_SUFFIXES]
     if not rows:
         raise InvalidFileError(f"{path} has no rows.", next_step="fetch or copy it again")
     names = list(dict.fromkeys(name for some in (*of_tables, *rows) for name in some))
@@ -152,7 +152,7 @@ def _columns(names: Sequence[str], mapped: Mapping[str, str], path: Path) -> dic
 
 def _tables(path: Path, name: str) -> list[Path]:
     if path.is_file():
-        if path.suffix and path.suffix not in SUFFIXES:
+        if path.suffix and kind_of(path) not in SUFFIXES:
             read = f"Tables are read from {', '.join(SUFFIXES)}."
             raise InvalidFileError(f"{path} is no such table.", why=read, next_step="write it as one of these")
         return [path]
@@ -168,7 +168,7 @@ def _tables(path: Path, name: str) -> list[Path]:
 
 def _train_tables(where: str, names: Sequence[str]) -> list[str]:
     """Which of these files to train on: those of the split `train`, else the only table."""
-    tables = sorted(name for name in names if name.endswith(SUFFIXES) and Path(name).name not in OF_CARDS)
+    tables = sorted(name for name in names if kind_of(name) in SUFFIXES and Path(name).name not in OF_CARDS)
     of_split = [name for name in tables if Path(name).name.startswith("train") or "train" in Path(name).parts]
     if not of_split and len(tables) != 1:
         raise MissingDataError(

@@ -31,6 +31,11 @@ SUFFIXES = (".parquet", *TEXT_SUFFIXES)
 MAX_NAME = 250  # characters of a path; a longer cell of a TSV is the picture itself
 
 
+def kind_of(name: Path | str) -> str:
+    """The suffix of a file, in small letters."""
+    return Path(name).suffix.lower()
+
+
 def read_parquet(path: Path) -> Any:
     with reading(path):
         return _opened(path).read()
@@ -40,7 +45,7 @@ def read_tables(paths: Sequence[Path]) -> Any:
     """All rows of these files as one table, images that they embed still encoded."""
     import pyarrow
 
-    tables = [_read_text(path) if path.suffix in TEXT_SUFFIXES else read_parquet(path) for path in paths]
+    tables = [_read_text(path) if kind_of(path) in TEXT_SUFFIXES else read_parquet(path) for path in paths]
     with reading(paths[0].parent):  # of other columns than each other's
         return pyarrow.concat_tables(tables)
 
@@ -48,7 +53,7 @@ def read_tables(paths: Sequence[Path]) -> Any:
 def stream_batches(paths: Sequence[Path]) -> Iterator[Any]:
     """Yield the rows of these files with a few dozen of them in memory at a time."""
     for path in paths:
-        if path.suffix in TEXT_SUFFIXES:
+        if kind_of(path) in TEXT_SUFFIXES:
             yield from _read_text(path).to_batches(max_chunksize=STREAM_ROWS)
             continue
         with reading(path):
@@ -60,7 +65,7 @@ def stream_batches(paths: Sequence[Path]) -> Iterator[Any]:
 
 def read_light_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a file without what they embed."""
-    if path.suffix in TEXT_SUFFIXES:
+    if kind_of(path) in TEXT_SUFFIXES:
         return list(_read_text(path).to_pylist())
     with reading(path):
         file = _opened(path)
@@ -70,7 +75,7 @@ def read_light_rows(path: Path) -> list[dict[str, Any]]:
 
 def pictures_beside(paths: Sequence[Path]) -> list[str]:
     """The files that these tables name as pictures, in cells that could embed them."""
-    parquet = [path for path in paths if path.suffix not in TEXT_SUFFIXES]
+    parquet = [path for path in paths if kind_of(path) not in TEXT_SUFFIXES]
     found = sha256_of(parquet, of=_pictures_beside, memory="pictures.json")
     return sorted({name for names in found for name in json.loads(names)})
 
@@ -131,11 +136,13 @@ def _text_table(path: Path) -> Any:
 
 
 def _rows_of(path: Path) -> list[dict[str, Any]]:
-    if path.suffix in (".tsv", ".csv"):
+    if kind_of(path) in (".tsv", ".csv"):
         return _delimited_rows(path)
     text = path.read_text(encoding="utf-8-sig")
     rows: list[dict[str, Any]] = (
-        [json.loads(line) for line in text.split("\n") if line.strip()] if path.suffix == ".jsonl" else json.loads(text)
+        [json.loads(line) for line in text.split("\n") if line.strip()]
+        if kind_of(path) == ".jsonl"
+        else json.loads(text)
     )
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("it is no list of rows, each an object with its columns")
@@ -149,7 +156,7 @@ def _delimited_rows(path: Path) -> list[dict[str, Any]]:
     """
     csv.field_size_limit(MAX_CELL)
     with path.open(encoding="utf-8-sig", newline="") as file:
-        header, marks = file.readline(), "\t" if path.suffix == ".tsv" else ",;\t"
+        header, marks = file.readline(), "\t" if kind_of(path) == ".tsv" else ",;\t"
         file.seek(0)
         lines = csv.reader(file, delimiter=next((mark for mark in marks if mark in header), marks[0]))
         names = next(lines, [])
@@ -211,7 +218,7 @@ def _counted(path: Path) -> str:
 
 def _count_safely(path: Path) -> str | Exception:
     """What a worker does: errors are results, since they say what is wrong with the file."""
-    allow_memory(COUNTING_BYTES + (TEXT_RATIO * path.stat().st_size if path.suffix in TEXT_SUFFIXES else 0))
+    allow_memory(COUNTING_BYTES + (TEXT_RATIO * path.stat().st_size if kind_of(path) in TEXT_SUFFIXES else 0))
     try:
         return _count(path)
     except MemoryError:
@@ -222,7 +229,7 @@ def _count_safely(path: Path) -> str | Exception:
 
 def _count(path: Path) -> str:
     """How many bytes the rows of a file have; more than it may have are not counted further."""
-    if path.suffix in TEXT_SUFFIXES:
+    if kind_of(path) in TEXT_SUFFIXES:
         return str(_text_table(path).nbytes)
     import pyarrow
 

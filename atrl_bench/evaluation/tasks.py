@@ -24,7 +24,7 @@ from atrl_bench.data.dataset import Dataset
 from atrl_bench.data.own import resolved
 from atrl_bench.data.published import Publication
 from atrl_bench.data.sets import TrainingSet, find_set
-from atrl_bench.data.tables import SUFFIXES
+from atrl_bench.data.tables import SUFFIXES, kind_of
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, MissingDataError, UnknownNameError, reason_of
 from atrl_bench.evaluation import hooks
@@ -274,7 +274,7 @@ def expand(names: Sequence[str], *, are_stored: bool = False) -> list[Task]:
 
 def is_table(name: str) -> bool:
     """Whether a benchmark's name is that of a file: a table of the user's own."""
-    return name.partition("?")[0].endswith(SUFFIXES)
+    return kind_of(name.partition("?")[0]) in SUFFIXES
 
 
 def find_task(name: str) -> Task:

@@ -234,6 +234,20 @@ def test_a_row_whose_answer_is_none_of_its_options_or_that_has_too_many_is_named
     assert (row.problem_id, reason in row.reason) == ("q9", True)
 
 
+@pytest.mark.parametrize("kind", ["JSON", "JSONL", "Tsv", "CSV", "PARQUET"])
+def test_a_file_whose_ending_is_in_capitals_is_what_it_is(kind, tmp_path, monkeypatch) -> None:
+    row = {"question": "2 + 2?", "answer": "4"}
+    texts = {"JSON": json.dumps([row]), "JSONL": json.dumps(row), "CSV": "question,answer\n2 + 2?,4\n"}
+    (tmp_path / f"mine.{kind}").write_text(texts.get(kind, "question\tanswer\n2 + 2?\t4\n"))
+    if kind == "PARQUET":
+        pq.write_table(pa.Table.from_pylist([row]), tmp_path / "mine.PARQUET")
+    monkeypatch.chdir(tmp_path)
+    [problem], _, _ = problems_of(f"mine.{kind}")
+    assert (problem.question, problem.gold.answer) == ("2 + 2?", "4")
+    [trained_on] = load_training_data(str(tmp_path), None).problems
+    assert trained_on.answer == "4"
+
+
 def test_columns_of_other_names_are_said_and_what_is_missing_is_named(mine) -> None:
     path = mine({"asked": "What is 2 + 2?", "right": 4})
     with pytest.raises(InvalidFileError, match="no column that is known to be the question"):
