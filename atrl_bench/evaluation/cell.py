@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atrl_bench.data.dataset import media_files
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError, reason_of
 from atrl_bench.evaluation.cell_spec import (
@@ -23,7 +24,7 @@ from atrl_bench.evaluation.cell_spec import (
     cell_spec,
     is_cell_done,
 )
-from atrl_bench.evaluation.cell_writer import CellWriter
+from atrl_bench.evaluation.cell_writer import CellWriter, require_few
 from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.loop import AnswerJob, answer
 from atrl_bench.evaluation.tasks import Task, find_task
@@ -80,6 +81,24 @@ def evaluate(
     return key
 
 
+def check_table(task: Task, limit: int | None) -> None:
+    """Raise what would end the evaluation of a user's own table, before others are answered for nothing."""
+    media_files(task, None)
+    _, problems, malformed = read_problems(task, load_rows(task, None, limit))
+    _require_ids(task, problems)
+    require_few(malformed, len(malformed), len(problems) + len(malformed))
+
+
+def _require_ids(task: Task, problems: Sequence[Problem]) -> None:
+    for name, count in Counter(problem.problem_id for problem in problems).most_common(1):
+        if count > 1:
+            raise InvalidFileError(
+                f"{count} rows of {task.title} have the problem id {name!r}.",
+                why="What is stored of a row is found by its id.",
+                next_step="give each row an id of its own, then the same command",
+            )
+
+
 def load_model(ref: local.ModelRef, spec: CellSpec) -> local.LocalModel:
     decoding = spec.decoding
     assert decoding.min_pixels is not None  # only behind an endpoint are they unknown
@@ -105,15 +124,8 @@ class CellRunner:
         task, key = self.task, self.spec.key
         if CODE_ISOLATION in task.needs:
             require_isolation()  # before hours of answering, not after
-        rows = load_rows(task, self.data_dir, self.spec.limit)
-        rows, problems, malformed = read_problems(task, rows)
-        for name, count in Counter(problem.problem_id for problem in problems).most_common(1):
-            if count > 1:
-                raise InvalidFileError(
-                    f"{count} rows of {task.title} have the problem id {name!r}.",
-                    why="What is stored of a row is found by its id.",
-                    next_step="give each row an id of its own, then the same command",
-                )
+        rows, problems, malformed = read_problems(task, load_rows(task, self.data_dir, self.spec.limit))
+        _require_ids(task, problems)
         problems = _graded_by(self.spec.grader, problems)
         self.store.add_problems(key, problems)
         self._take_over()

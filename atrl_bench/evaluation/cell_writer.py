@@ -18,6 +18,16 @@ from atrl_bench.results.store import Store
 MAX_BAD_FRACTION = 0.01  # more rows that cannot be asked than this, and the number is not the benchmark's any more
 
 
+def require_few(bad: Sequence[UnreadableRow], num_bad: int, num_rows: int) -> None:
+    """Raise where so many rows of a task cannot be asked that its number would not be the benchmark's."""
+    if num_bad > MAX_BAD_FRACTION * num_rows:
+        raise InvalidFileError(
+            f"{num_bad} of {num_rows} rows cannot be read, shown or asked.",
+            why=f"The last one is {bad[-1].problem_id}: {bad[-1].reason}.",
+            next_step="mend the row or the data, or raise what the server allows; then run the same command",
+        )
+
+
 @dataclass
 class CellWriter:
     """Writes one cell; of several processes with a `share` in it, the first writes down the progress."""
@@ -66,12 +76,7 @@ class CellWriter:
         for row in rows:
             self.store.add_skipped(self.key, row.problem_id, row.reason)
             self.skipped.add(row.problem_id)
-        if len(self.skipped) > MAX_BAD_FRACTION * self.num_rows:
-            raise InvalidFileError(
-                f"{len(self.skipped)} of {self.num_rows} rows cannot be read, shown or asked.",
-                why=f"The last one is {row.problem_id}: {row.reason}.",
-                next_step="mend the row or the data, or raise what the server allows; then run the same command",
-            )
+        require_few(rows, len(self.skipped), self.num_rows)
 
     def _grade(self, responses: Sequence[Response]) -> None:
         from atrl_bench.grading.grade import shared_pool  # a table is planned, printed and explained without the grader

@@ -85,6 +85,25 @@ def test_a_price_says_that_the_rows_are_in_the_users_file_which_nobody_has_to_fe
     assert [cell["dataset"] for cell in told["cells"]] == [str(here / "mine.jsonl")]
 
 
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([{"id": 1, "question": "2 + 2?", "answer": 4}] * 2, "2 rows of second.jsonl have the problem id '1'"),
+        ([{"question": "Which?", "options": ["3", "4"], "answer": "5"}], "1 of 1 rows cannot be read"),
+        ([{"question": "Which?", "image": "none.png", "answer": "5"}], "None of the 1 files that second.jsonl shows"),
+        ([], "second.jsonl has no rows"),
+    ],
+)
+def test_all_files_are_read_and_checked_before_the_first_answer(rows, reason, here, serve) -> None:
+    (here / "first.jsonl").write_text(json.dumps({"question": "2 + 2?", "answer": 4}))
+    (here / "second.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    server = serve(r"\boxed{4}")
+    words = ("evaluate", "vlm", "--base-url", server.url, "--profile", "smoke", "--tasks", "first.jsonl,second.jsonl")
+    result = CliRunner().invoke(app(), list(words))
+    assert reason in str(result.exception)
+    assert not server.requests
+
+
 def test_what_was_answered_in_a_users_prompt_is_no_answer_to_another(here, serve) -> None:
     server = serve(r"\boxed{red}")
     for prompt in (("--system", "Be brief."), ("--template", "{question}"), ()):
@@ -137,7 +156,7 @@ def test_rows_without_an_answer_are_counted_together_and_an_id_of_two_rows_is_na
     words = ("evaluate", "mini", "--profile", "smoke", "--tasks", "bad.jsonl")
     good, empty = {"id": 1, "question": "2 + 2?", "answer": 4}, {"question": "3 + 2?"}
     for rows, said in (
-        ([good, empty, empty], "2 of 3 rows cannot be read or shown."),
+        ([good, empty, empty], "2 of 3 rows cannot be read, shown or asked."),
         ([good, good], "2 rows of bad.jsonl have the problem id '1'."),
     ):
         (here / "bad.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
