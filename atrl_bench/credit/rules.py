@@ -77,11 +77,11 @@ def credit_rule(rule: str | CreditRule) -> CreditRule:
         return RULES.get(rule) or ORACLES[rule]
     if rule in plugins("rules"):
         loaded = load_plugin("rules", rule)
-        if not callable(loaded):
+        if not callable(loaded) or isinstance(loaded, type):
             raise PluginError(
                 f"Credit rule {rule!r} of package {package_of(plugins('rules')[rule])} is no function.",
-                why=f"It is a {type(loaded).__name__}.",
-                next_step="see docs/credit_rules.md",
+                why=f"It is a {'class' if isinstance(loaded, type) else type(loaded).__name__}.",
+                next_step=f"name a function in its entry point, or an object that can be called; {HOW_CALLED}",
             )
         return cast(CreditRule, loaded)
     raise UnknownNameError("credit rule", rule, rule_names(), next_step="atrl-bench list rules")

@@ -2,6 +2,7 @@ import dataclasses
 import itertools
 import math
 import re
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ from atrl_bench.credit import (
 )
 from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import partition_seeds
-from atrl_bench.errors import AtrlBenchError, UnknownNameError
+from atrl_bench.errors import AtrlBenchError, PluginError, UnknownNameError
+from atrl_bench.plugins import plugins
 
 FLAT = CreditConfig(exp_weight=0.0, cosine_weight=0.0, footprint="all")
 GROUPED = ["atrl", "grouping_only", "without_expansion", "without_refinement", "without_bias_correction"]
@@ -508,3 +510,22 @@ def test_an_oracle_puts_half_of_the_credit_on_its_tokens_and_half_on_all(rule, w
 def test_an_oracle_without_its_tokens_in_a_response_is_uniform():
     attention = dataclasses.replace(by_hand(), parts={"perception": torch.zeros(4, dtype=torch.bool)})
     assert token_credit(attention, "oracle_perception").credit_T.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("attribute", "kind"), [("Rule", "class"), ("NAME", "str")])
+def test_a_class_among_the_entry_points_is_no_rule_and_an_object_of_it_is(tmp_path, monkeypatch, attribute, kind):
+    code = """
+from atrl_bench.credit import RULES
+class Rule:
+    def __call__(self, attention, config, seed):
+        return RULES["uniform"](attention, config, seed)
+NAME, rule = "rule", Rule()
+"""
+    (tmp_path / "rule_of_a_class.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("rule", attribute):
+        entry = EntryPoint(name, f"rule_of_a_class:{name}", "atrl_bench.rules")
+        monkeypatch.setitem(plugins("rules"), name, entry)
+    assert token_credit(by_hand(), "rule").credit_T.tolist() == [1.0] * 4
+    with pytest.raises(PluginError, match=rf"is no function(.|\n)*It is a {kind}(.|\n)*or an object"):
+        token_credit(by_hand(), attribute)
