@@ -25,7 +25,6 @@ from atrl_bench.errors import AtrlBenchError, reason_of
 from atrl_bench.resources import folder
 
 PARENT = "ATRL_BENCH_PARENT"  # the process id of the launcher, with which its processes die
-ROOM = 4096  # bytes, more than any reason why a process failed
 Configuration = Literal["fsdp2", "ddp", "cpu"]  # of recipes/launch
 
 
@@ -79,21 +78,16 @@ def run(
             if request is not None and request.is_made:
                 raise stop.Stopped
             with NamedTemporaryFile(dir=argument.parent) as file:  # raises where the disk had no room for a last word
-                file.write(bytes(ROOM))
+                file.write(bytes(4096))
     raise _error(error_file, code, log)
 
 
 def _exit_code(command: Sequence[str], variables: dict[str, str], log: Path) -> int:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        process = subprocess.Popen(
+        return subprocess.call(
             command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
-        try:
-            return process.wait()
-        finally:
-            process.kill()
-            process.wait()
 
 
 def rank(work: Callable[[], None], error_file: Path, progress: Callable[[], int] = lambda: 0) -> None:

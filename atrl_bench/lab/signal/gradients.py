@@ -79,64 +79,51 @@ class GradientMeter:
             return PromptGradients(None, success, nothing, nothing, nothing)
         mask_BT = rollout.mask_BT.bool()
         attention_B = self._attention(rollout, row)
-        anchors_B = [
-            attention.parts.get("perception", torch.zeros(len(attention.rows_TS))) for attention in attention_B
-        ]
+        anchors_B = [one.parts.get("perception", torch.zeros(len(one.rows_TS))) for one in attention_B]
         first_RB, second_RB = ([self._credits(rule, attention_B, seed) for rule in self.rules] for seed in (1, 2))
         return PromptGradients(
             torch.stack([self._gradient(rollout, advantage_BT * _padded(first_B, mask_BT)) for first_B in first_RB]),
             success,
             [known_mean(credit.diagnostics["top15_share"] for credit in first_B) for first_B in first_RB],
             [known_mean(map(_agreement, *both)) for both in zip(first_RB, second_RB, strict=True)],
-            [
-                known_mean(anchor_auc(c.credit_T, anchors) for c, anchors in zip(first_B, anchors_B, strict=True))
-                for first_B in first_RB
-            ],
+            [known_mean(map(anchor_auc, [one.credit_T for one in first_B], anchors_B)) for first_B in first_RB],
         )
 
     @property
     def num_parameters(self) -> int:
         return sum(weight.numel() for weight in self.weights)
 
+    @torch.no_grad()
     def success(self, rows: Sequence[int], step_D: Tensor | None = None) -> float:
         """The share of right responses to these problems, after a step against this gradient if one is given.
 
         The step is as long as the profile's learning rate. The random numbers are the same for every step; afterwards
         the weights are as before.
         """
-        before = [] if step_D is None else [weight.detach().clone() for weight in self.weights]
+        before = [] if step_D is None else [weight.clone() for weight in self.weights]
         try:
             if step_D is not None:
-                parts = step_D.split([weight.numel() for weight in self.weights])
-                with torch.no_grad():
-                    for weight, part in zip(self.weights, parts, strict=True):
-                        weight.sub_(part.view_as(weight).to(weight), alpha=self.trainer.sizes.learning_rate)
+                for weight, part in zip(self.weights, step_D.split([one.numel() for one in self.weights]), strict=True):
+                    weight.sub_(part.view_as(weight).to(weight), alpha=self.trainer.sizes.learning_rate)
             groups = self.trainer.generate(rows, "held out")
             return float(torch.cat([group.accuracies.clamp(min=0) for group in groups]).mean())
         finally:
-            with torch.no_grad():
-                for weight, value in zip(self.weights, before, strict=False):
-                    weight.copy_(value)
+            for weight, value in zip(self.weights, before, strict=False):
+                weight.copy_(value)
 
     def _attention(self, rollout: Rollout, row: int) -> list[AttentionRows]:
         num_tokens, reading = rollout.mask_BT.shape[1], self.config.reading
         reader = _ReadingModel(self.trainer.model, self._capture, self._inputs, reading, num_tokens)
         self.trainer.score(rollout, trim=False, model=reader)
-        truth = self.trainer.data.problems[row].token_truth
-        ids_B = [
-            ids_T[mask_T].tolist()
-            for ids_T, mask_T in zip(rollout.response_ids_BT, rollout.mask_BT.bool(), strict=True)
-        ]
-        return [
-            replace(attention, parts=tokens_of_parts(truth, self.trainer.token_texts(ids)))
-            for attention, ids in zip(reader.attention_B, ids_B, strict=True)
-        ]
+        truth, of_responses = self.trainer.data.problems[row].token_truth, []
+        for one, ids_T, mask_T in zip(reader.attention_B, rollout.response_ids_BT, rollout.mask_BT, strict=True):
+            texts = self.trainer.token_texts(ids_T[mask_T.bool()].tolist())
+            of_responses.append(replace(one, parts=tokens_of_parts(truth, texts)))
+        return of_responses
 
     def _credits(self, choice: RuleChoice, attention_B: Sequence[AttentionRows], seed: int) -> list[Credit]:
         # METIS takes the seed 0 for 1, so the first is 1.
-        return [
-            token_credit(attention, choice.rule, choice.config, 2 * b + seed) for b, attention in enumerate(attention_B)
-        ]
+        return [token_credit(one, choice.rule, choice.config, 2 * b + seed) for b, one in enumerate(attention_B)]
 
     def _gradient(self, rollout: Rollout, advantages_BT: Tensor) -> Tensor:
         self.trainer.model.zero_grad()

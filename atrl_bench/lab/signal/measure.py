@@ -47,17 +47,17 @@ def measured_signal(request: SignalRequest, run_dir: RunDir, *, quiet: bool) -> 
 def _measure(request: SignalRequest, run_dir: RunDir, on_prompt: Callable[[int, int], None]) -> Signal:
     prompts, held_out = request.prompts, request.held_out
     with tempfile.TemporaryDirectory() as folder, gradient_meter(request, run_dir, Path(folder)) as meter:
-        problems = meter.trainer.data.problems
+        num_problems = len(meter.trainer.data.problems)
         for rule in request.rules:
             require_truth(rule, meter.trainer.data, next_step=f"the same command with --rules {','.join(USUAL_RULES)}")
-        if (num_problems := len(problems)) < prompts + held_out:
+        if num_problems < prompts + held_out:
             half = max(9, num_problems // 2)
             fewer = f"the same command with --prompts {half} --held-out {min(num_problems // 4, num_problems - half)}"
             raise InvalidFileError(
                 f"{request.data} has {num_problems} problems, fewer than {prompts} and {held_out} held out.",
                 next_step=fewer if num_problems >= 9 else "name a set of at least 9: --data SET",
             )
-        rows = problem_order(len(problems), prompts + held_out, request.seed)
+        rows = problem_order(num_problems, prompts + held_out, request.seed)
         return measure(meter, rows[:prompts], held_out=rows[prompts:], model=request.model, on_prompt=on_prompt)
 
 

@@ -56,8 +56,7 @@ class Signal(Record):
     parameters: int
     success: Number
     rules: list[RuleSignal]
-    problems: int | None = None
-    """That the set has; what was stored before they were counted does not say."""
+    problems: int | None = None  # that the set has; older signals do not say
 
     def blocks(self) -> Iterable[Block]:
         yield (
