@@ -33,6 +33,7 @@ PREFIX = "checkpoint-"
 REST = "rest.pt"  # what is left of a rollout, process by process
 SHARE = 0.02  # of the time that checkpoints may take, of those that take more than a moment
 MOMENT = 1.0  # seconds
+GRACE = timedelta(minutes=1)  # for processes to meet that have waited for a writer
 
 # A checkpoint of one process is meant to be one.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
@@ -111,9 +112,9 @@ class Checkpoints:
         self._is_shared, processes = shards_models(), launched()
         self.folder = Path(processes.agree(str(folder))) if self._is_shared else folder
         # Writing goes on beside the passes: it has a group of its own, or both would wait for the other's messages.
-        self._group = (
-            torch.distributed.new_group(backend="gloo", timeout=timedelta(hours=2)) if self._is_shared else None
-        )
+        self._group = None
+        if self._is_shared:
+            self._group = torch.distributed.new_group(backend="gloo", timeout=PATIENCE_IN_TRAINING)
         self._writer = ThreadPoolExecutor(1)
         self._writing: Future[Any] | None = None
         self._step: int | None = None  # of the checkpoint that is being written
@@ -154,11 +155,16 @@ class Checkpoints:
         if self._step is None:
             return
         step, self._step = self._step, None
+        what = f"the checkpoint of step {step}"
         if self._writing is not None:
-            with saving(f"the checkpoint of step {step}"):
-                self._writing.result()
+            with saving(what):
+                try:
+                    self._writing.result()
+                except RuntimeError:  # it waited in vain for another's writer, which comes to no meeting either
+                    launched().meet(f"writing {what}", GRACE)
+                    raise
             self._writing = None
-        launched().meet(f"writing the checkpoint of step {step}", PATIENCE_IN_TRAINING)
+        launched().meet(f"writing {what}", PATIENCE_IN_TRAINING)
         if launched().is_main:
             older = _checkpoints(self.folder)
             flush(self.folder / "unfinished")

@@ -159,6 +159,13 @@ def test_a_shared_training_killed_in_each_phase_goes_on_to_the_same_bytes(
     assert left_of(killed) == left_of(whole)
 
 
+def test_a_process_that_hangs_as_it_writes_a_checkpoint_is_named_once_the_others_have_waited_long_enough(
+    forked, tmp_path
+):
+    assert forked("hanging_writer:process", 2, tmp_path) == [1, -signal.SIGTERM]
+    assert (tmp_path / "said.txt").read_text().startswith("Process 1 is not done with writing the checkpoint of step 4")
+
+
 def left_of(out):
     """What a training has left: the digest of its model, its files, and the losses that it wrote down."""
     [folder] = out.iterdir()
