@@ -83,7 +83,7 @@ class AttentionRows:
 
     def looks_at_the_image(self) -> bool:
         """Returns whether any token did; the first usually tells."""
-        is_visual_S = self.visual_S.float().numpy()
+        is_visual_S = self.visual_S.numpy().astype(np.float32)
         return any(row_S @ is_visual_S > 0 for row_S in self.rows_TS.numpy())
 
     def even(self) -> AttentionRows:
@@ -106,7 +106,8 @@ class AttentionRows:
         """Both, from one reading of the rows."""
         num_tokens, num_columns = self.rows_TS.shape
         if num_tokens <= _MOST_OF_SHORT:
-            return list(self.rows_TS.split(_BLOCK)), self.rows_TS.mean(dim=0)
+            starts = range(0, num_tokens, _BLOCK)  # `split` has a wrapper in Python that takes longer than the rest
+            return [self.rows_TS[start : start + _BLOCK] for start in starts], self.rows_TS.mean(dim=0)
         blocks, end, sum_S = [], num_columns - num_tokens, torch.zeros(num_columns)
         for block_BS in self.rows_TS.split(max(8, _CACHED // num_columns)):
             end += len(block_BS)

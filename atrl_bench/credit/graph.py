@@ -194,8 +194,8 @@ class ScaledRows:
         compared with all others.
         """
         norm_T, some = self.norm_T.numpy(), sampled_tokens(self.num_tokens)
-        with np.errstate(invalid="ignore"):  # two rows of zeros are not joined
-            joined_TN = self.sampled_TN.numpy() / (norm_T[:, None] * norm_T[some]) > config.min_edge_similarity
+        # A product, not a quotient: two rows of zeros are not joined, and nothing is divided by zero.
+        joined_TN = self.sampled_TN.numpy() > config.min_edge_similarity * (norm_T[:, None] * norm_T[some])
         # The diagonal of the sampled rows is each one's cosine with itself.
         joined = np.count_nonzero(joined_TN) - np.count_nonzero(joined_TN[some].diagonal())
         return joined / (joined_TN.shape[1] * (self.num_tokens - 1))

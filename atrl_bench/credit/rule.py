@@ -151,9 +151,9 @@ def credit_of_weights(
     if cluster_T is None:
         cluster_T = np.arange(len(weight_T))
     return Credit(
-        credit_T=torch.from_numpy(weight_T).float(),
-        connectivity_T=torch.from_numpy(connectivity_T).float(),
-        importance_T=torch.from_numpy(importance_T).float(),
+        credit_T=torch.from_numpy(weight_T.astype(np.float32)),
+        connectivity_T=torch.from_numpy(connectivity_T.astype(np.float32)),
+        importance_T=torch.from_numpy(importance_T.astype(np.float32)),
         cluster_T=torch.from_numpy(cluster_T),
         diagnostics={name: float(value) for name, value in diagnostics.items()} | placement(weight_T, connectivity_T),
     )
@@ -181,11 +181,12 @@ def placement(credit_T: NDArray[np.float64], connectivity_T: NDArray[np.float64]
     num_tokens = len(credit_T)
     if not num_tokens:
         return {}
-    share_T = credit_T / credit_T.sum()
+    total = credit_T.sum()
+    share_T = credit_T / total
     positive = share_T[share_T > 0]
     top = np.sort(share_T)[::-1][: math.ceil(0.15 * num_tokens)]
     mean_connectivity = float(connectivity_T.sum() / num_tokens)
-    centred_T = credit_T - credit_T.sum() / num_tokens
+    centred_T = credit_T - total / num_tokens
     place_T = np.arange(num_tokens, dtype=np.float64) - (num_tokens - 1) / 2
     return {
         "entropy": float(-positive @ np.log(positive)) / math.log(num_tokens) if num_tokens > 1 else 1.0,
