@@ -89,7 +89,9 @@ def with_own_files(value: Any, root: Path) -> Any:
     """A row's value in which a picture that is a file of the folder `root` is its bytes; no other file is read."""
     if isinstance(value, list):
         return [with_own_files(item, root) for item in value]
-    if not isinstance(value, Mapping) or value.keys() != CELL or value["bytes"] or not value["path"]:
+    if isinstance(value, Mapping) and value.keys() != CELL:
+        return {name: with_own_files(item, root) for name, item in value.items()}
+    if not isinstance(value, Mapping) or value["bytes"] or not value["path"]:
         return value
     path = own_file(root, str(value["path"]))
     is_picture = path.is_file() and path.stat().st_size <= MAX_BYTES

@@ -26,9 +26,8 @@ def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Da
 
     origin = data_dir or task.hub_id or task.folder
     paths = table_files(task, data_dir)
-    tables = [_read_table(path) for path in paths]
     with reading(f"The {task.title} data in {origin}"):
-        rows = datasets.concatenate_datasets([datasets.Dataset(table) for table in tables])
+        rows = datasets.concatenate_datasets([datasets.Dataset(_read_table(path)) for path in paths])
     if not len(rows):
         raise InvalidFileError(f"The {task.title} data in {origin} has no rows.", next_step="fetch or copy it again")
     missing = [column for column in task.code.columns if column not in rows.column_names]
@@ -40,9 +39,8 @@ def load_rows(task: Task, data_dir: Path | None, limit: int | None = None) -> Da
         rows = rows.add_column(MEDIA_ROOT, [str(media_folder(task, data_dir))] * len(rows))
     with reading(f"The {task.title} data in {origin}"):
         rows = task.code.process_docs(rows)
-    if any(map(_names_pictures, tables)):
-        root = data_dir / task.folder if data_dir else paths[0].parent
-        rows = rows.with_transform(partial(with_own_files_of, root=root))
+    root = data_dir / task.folder if data_dir else paths[0].parent
+    rows = rows.with_transform(partial(with_own_files, root=root))
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
@@ -71,24 +69,6 @@ def _item_type(kind: Any) -> Any:
     import pyarrow as pa
 
     return kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else None
-
-
-def _names_pictures(table: Any) -> bool:
-    """Whether some of its pictures are files of the dataset's folder, and not embedded."""
-    import pyarrow.compute as pc
-
-    for column in table.columns:
-        while _item_type(column.type) is not None:
-            column = pc.list_flatten(column)
-        if _is_picture(column.type):
-            is_file = pc.and_(column.is_valid(), pc.struct_field(column, "bytes").is_null())
-            if pc.any(is_file).as_py():
-                return True
-    return False
-
-
-def with_own_files_of(rows: dict[str, list[Any]], root: Path) -> dict[str, list[Any]]:
-    return {name: with_own_files(cells, root) for name, cells in rows.items()}
 
 
 def without_images(rows: Dataset) -> Dataset:
