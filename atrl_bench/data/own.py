@@ -236,8 +236,7 @@ def gold_answer(text: str) -> str:
 
 def question_of(cell: Any) -> str:
     """The text of a question, or of the user's first turn in a conversation, with marks where it shows something."""
-    turns = turns_of(cell)
-    return str(cell or "") if turns is None else next((text for who, text in turns if who == "user"), "")
+    return str(cell or "") if turns_of(cell) is None else _text(_first(cell, "user"))
 
 
 def answers_of(cell: Any) -> list[str]:
@@ -255,23 +254,17 @@ def _answer_of(cell: Any) -> str:
         return str(cell.get("ground_truth") or "")
     turns = turns_of(cell)
     if turns is not None:
-        return turns[-1][1] if turns and turns[-1][0] == "assistant" else ""
+        return _text(turns[-1][1]) if turns and turns[-1][0] == "assistant" else ""
     return "" if cell is None else str(cell)
 
 
 def system_of(cell: Any) -> str:
-    return next((text for who, text in turns_of(cell) or () if who == "system"), "")
-
-
-def turns_of(cell: Any) -> list[tuple[str, str]] | None:
-    """Who says what in a conversation, in words; None where this is none."""
-    turns = _turns(cell)
-    return None if turns is None else [(who, _text(content)) for who, content in turns]
+    return _text(_first(cell, "system"))
 
 
 def media_of(asked: Any, cell: Any, kind: str) -> list[Any]:
     """The images of a row, in a column's cell or in its conversation itself, or the files of its videos."""
-    within = _shown(next((content for who, content in _turns(asked) or () if who == "user"), None), kind)
+    within = _shown(_first(asked, "user"), kind)
     cells = as_list(cell) if kind == "image" else file_names(cell)
     if len(within) < len(media_within(asked, kind)):
         raise ValueError(f"its conversation shows an {kind} that is not in the user's first turn")
@@ -282,10 +275,11 @@ def media_of(asked: Any, cell: Any, kind: str) -> list[Any]:
 
 def media_within(asked: Any, kind: str) -> list[Any]:
     """What all turns of a conversation have in themselves, where others mark a place alone."""
-    return [one for _, content in _turns(asked) or () for one in _shown(content, kind)]
+    return [one for _, content in turns_of(asked) or () for one in _shown(content, kind)]
 
 
-def _turns(cell: Any) -> list[tuple[str, Any]] | None:
+def turns_of(cell: Any) -> list[tuple[str, Any]] | None:
+    """Who says what in a conversation; None where this is none."""
     if isinstance(cell, str) and cell.startswith("[{"):
         with suppress(json.JSONDecodeError):
             cell = json.loads(cell)
@@ -295,6 +289,10 @@ def _turns(cell: Any) -> list[tuple[str, Any]] | None:
     who = [str(turn.get("role") or turn.get("from")) for turn in cell]
     said = [turn.get("content", turn.get("value")) for turn in cell]
     return [(names.get(one, one), content) for one, content in zip(who, said, strict=True)]
+
+
+def _first(cell: Any, who: str) -> Any:
+    return next((content for role, content in turns_of(cell) or () if role == who), None)
 
 
 def _text(content: Any) -> str:

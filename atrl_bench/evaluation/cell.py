@@ -13,7 +13,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.data.dataset import media_files
 from atrl_bench.engines.processes import launched
 from atrl_bench.errors import AtrlBenchError, EndpointError, InvalidFileError, reason_of
 from atrl_bench.evaluation.cell_spec import (
@@ -27,6 +26,7 @@ from atrl_bench.evaluation.cell_spec import (
 from atrl_bench.evaluation.cell_writer import CellWriter, require_few
 from atrl_bench.evaluation.data import load_rows, read_problems
 from atrl_bench.evaluation.loop import AnswerJob, answer
+from atrl_bench.evaluation.prompts_for import UnreadableRow
 from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.calibration import check_calibration
 from atrl_bench.grading.judge.judge import Judge
@@ -81,15 +81,12 @@ def evaluate(
     return key
 
 
-def check_table(task: Task, limit: int | None) -> None:
-    """Raise what would end the evaluation of a user's own table, before others are answered for nothing."""
-    media_files(task, None)
-    _, problems, malformed = read_problems(task, load_rows(task, None, limit))
-    _require_ids(task, problems)
+def read_task(
+    task: Task, data_dir: Path | None, limit: int | None
+) -> tuple[Dataset, list[Problem], list[UnreadableRow]]:
+    """Its rows, problems, and the few that are none; raises where these are more, or two have one id."""
+    rows, problems, malformed = read_problems(task, load_rows(task, data_dir, limit))
     require_few(malformed, len(malformed), len(problems) + len(malformed))
-
-
-def _require_ids(task: Task, problems: Sequence[Problem]) -> None:
     for name, count in Counter(problem.problem_id for problem in problems).most_common(1):
         if count > 1:
             raise InvalidFileError(
@@ -97,6 +94,7 @@ def _require_ids(task: Task, problems: Sequence[Problem]) -> None:
                 why="What is stored of a row is found by its id.",
                 next_step="give each row an id of its own, then the same command",
             )
+    return rows, problems, malformed
 
 
 def load_model(ref: local.ModelRef, spec: CellSpec) -> local.LocalModel:
@@ -124,8 +122,7 @@ class CellRunner:
         task, key = self.task, self.spec.key
         if CODE_ISOLATION in task.needs:
             require_isolation()  # before hours of answering, not after
-        rows, problems, malformed = read_problems(task, load_rows(task, self.data_dir, self.spec.limit))
-        _require_ids(task, problems)
+        rows, problems, malformed = read_task(task, self.data_dir, self.spec.limit)
         problems = _graded_by(self.spec.grader, problems)
         self.store.add_problems(key, problems)
         self._take_over()

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from atrl_bench.data.dataset import media_files
 from atrl_bench.engines.devices import ONE_PROCESS, Cluster, Machine, environment, memory_gb
 from atrl_bench.engines.processes import launched
 from atrl_bench.engines.ray_cluster import RayCluster
-from atrl_bench.evaluation.cell import check_table
+from atrl_bench.evaluation.cell import read_task
 from atrl_bench.evaluation.cell_spec import CellSpec, EvaluationOptions
 from atrl_bench.evaluation.tasks import OwnTask, Suite, expand, find_task, list_suites, scored
 from atrl_bench.experiments.jobs import EvaluationJob, answer, answer_task
@@ -168,7 +169,8 @@ def evaluate_model(
     tasks, keys = expand(names), {}
     for task in tasks[1:]:  # the first is read before its own answers
         if isinstance(task, OwnTask):
-            check_table(task, options.limit)
+            media_files(task, None)
+            read_task(task, None, options.limit)
     evaluations = tuple((task.name, options) for task in tasks)
     job = EvaluationJob(run_dir=run_dir, name=model, model=model, evaluations=evaluations, num_shaded=0)
     with run_dir.open_store() as store, Watch(store, len(tasks), noun="tasks", quiet=quiet) as watch:
