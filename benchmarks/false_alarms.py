@@ -6,7 +6,7 @@ hard for everybody, and what one training finds hard by chance. All the rest is 
 each seed's rate is picked from the store, and the comparison is read off the table. The peer in the same run
 is the t test of the problems alone, at one rate and one seed, as it is usually reported.
 
-    python benchmarks/false_alarms.py [--tables 400] [--seeds 5]
+    python benchmarks/false_alarms.py [--tables 600] [--seeds 5]
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Shares:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", type=int, default=400, help="how many tables are made up")
+    parser.add_argument("--tables", type=int, default=600, help="how many tables are made up")
     parser.add_argument("--seeds", type=int, default=5, help="training seeds of each row")
     arguments = parser.parse_args()
     shares = measured(arguments.tables, arguments.seeds)
