@@ -268,9 +268,10 @@ def media_of(asked: Any, cell: Any, kind: str) -> list[Any]:
     cells = as_list(cell) if kind == "image" else file_names(cell)
     if len(within) < len(media_within(asked, kind)):
         raise ValueError(f"its conversation shows an {kind} that is not in the user's first turn")
-    if within and within != cells and (cells or kind == "video"):
+    named = file_names(cells)  # of embedded ones a conversation may name the files that they were
+    if within and (cells or kind == "video") and (len(within) != len(cells) or named not in ([], within)):
         raise ValueError(f"the {kind}s of its conversation are not those of its column")
-    return within or cells
+    return cells or within
 
 
 def media_within(asked: Any, kind: str) -> list[Any]:

@@ -194,6 +194,13 @@ def test_a_row_whose_conversation_shows_what_cannot_be_shown_is_refused_and_says
     assert reason in refused.reason
 
 
+def test_a_column_may_embed_the_pictures_that_a_conversation_names(mine) -> None:
+    url = f"data:image/png;base64,{base64.b64encode(png(RED)).decode()}"
+    there = {"type": "image_url", "image_url": "once/was/here.png"}
+    _, [prompt], _ = problems_of(mine({"messages": [turn(there, "What?")], "image": url, "answer": "red"}))
+    assert prompt.images[0].tobytes() == RED.tobytes()
+
+
 @pytest.mark.parametrize("content", [{"question": ["2 + 2?"], "answer": ["4"]}, ["2 + 2?"]])
 def test_a_json_file_that_is_no_list_of_rows_is_said_to_be_none(content, tmp_path) -> None:
     (tmp_path / "mine.json").write_text(json.dumps(content))
