@@ -61,7 +61,7 @@ class Processes:
             late = re.search(r"Ranks? ([\d, ]+) failed", str(error))
             minutes = patience.total_seconds() / 60
             raise AtrlBenchError(
-                f"{_processes(late[1] if late else '')} not done with {work}, {minutes:g} minutes after the first.",
+                f"{_processes(late[1] if late else '')} not done with {work}; others waited {minutes:g} minutes here.",
                 why="It hangs, or its machine is out of reach; the others cannot go on without it.",
                 next_step="look at what that process printed last, then give the same command again: it goes on from "
                 "the last saved step",

@@ -27,5 +27,5 @@ def test_a_process_that_is_late_is_named_with_the_work_that_it_has_not_done(tmp_
     environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     command = [*launcher, tmp_path / "program.py"]
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=100)
-    assert "Process 1 is not done with sampling for rollout 3, 0.05 minutes after the first." in done.stdout
+    assert "Process 1 is not done with sampling for rollout 3; others waited 0.05 minutes here." in done.stdout
     assert "rollout 2" not in done.stdout
