@@ -37,7 +37,7 @@ Between = tuple[str, str, str]  # row, the row it is compared with, column
 
 
 class Differences:
-    """The differences between any two rows, each computed once: paired by problem, and over training seeds too."""
+    """The differences between any two rows, over problems (each computed once) and over training seeds."""
 
     def __init__(self, scores: Mapping[CellAt, Scores], source: TableSource) -> None:
         self._scores, self._source = scores, source
@@ -68,23 +68,24 @@ class Differences:
 
     def over_problems(self, row: str, other: str, column: str) -> Difference | None:
         """The same with the error over problems alone: for these checkpoints."""
-        if column != AVERAGE:
-            return self._paired(row, other, column)
+        at = row, other, column
+        if at not in self._computed:
+            self._computed[at] = self._average(row, other) if column == AVERAGE else self._paired(*at)
+        return self._computed[at]
+
+    def _average(self, row: str, other: str) -> Difference | None:
         columns = self._source.columns_of(row, other)
-        differences = [self._paired(row, other, one) for one in columns]
+        differences = [self.over_problems(row, other, column) for column in columns]
         estimates = [difference.estimate for difference in differences if difference is not None]
         if len(estimates) < len(differences):
             return None
-        ours, theirs = ({one: self._scores[name, one] for one in columns} for name in (row, other))
+        ours, theirs = ({column: self._scores[name, column] for column in columns} for name in (row, other))
         estimate = average_of(estimates, shared_residuals(self._shared, estimates, ours, theirs))
         return Difference.tested(estimate, "paired t, clustered, average of the columns")
 
     def _paired(self, row: str, other: str, column: str) -> Difference | None:
-        at = row, other, column
-        if at not in self._computed:
-            ours, theirs = self._scores.get((row, column)), self._scores.get((other, column))
-            self._computed[at] = None if ours is None or theirs is None else ours.minus(theirs)
-        return self._computed[at]
+        ours, theirs = self._scores.get((row, column)), self._scores.get((other, column))
+        return None if ours is None or theirs is None else ours.minus(theirs)
 
     def _of_seed(self, seed: int) -> Differences:
         """Those of one training seed alone."""
