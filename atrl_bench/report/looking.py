@@ -85,7 +85,7 @@ def _levels(
     measured: MeasuredCells,
     cells: Mapping[CellAt, TableCell],
 ) -> tuple[GridCell, ...]:
-    return tuple(_level(cells[row.id, column.id], measured.all_repeats.get((row.id, column.id))) for column in columns)
+    return tuple(_level(cells[row.id, column.id], measured.scores.get((row.id, column.id))) for column in columns)
 
 
 def _level(cell: TableCell, scores: Scores | None) -> GridCell:
