@@ -16,7 +16,7 @@ from atrl_bench.data.archives import COMPLETE, ENDINGS
 from atrl_bench.data.layout import is_whole, own_file, split_files
 from atrl_bench.data.published import Publication, RepositoryPart
 from atrl_bench.data.repository import Repository, listing
-from atrl_bench.data.source import Folder, OnHub, Source
+from atrl_bench.data.source import Folder, Source
 from atrl_bench.data.tables import SUFFIXES, kind_of, pictures_beside, read_light_rows, rows_sha256
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
@@ -144,7 +144,7 @@ def _source(dataset: Dataset, data_dir: Path | None) -> Source:
     if data_dir is not None:
         return Folder(data_dir / dataset.folder)
     if dataset.hub_id is not None:
-        return OnHub(listing(dataset.repository))
+        return listing(dataset.repository)
     if not is_laid_out(dataset):
         raise _not_fetched(dataset)
     return Folder(laid_out_folder(dataset))

@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 from atrl_bench.data.archives import unpack
 from atrl_bench.data.dataset import COMPLETE, Dataset, is_laid_out, laid_out_folder, located, media_part
 from atrl_bench.data.published import Ingredient, RepositoryPart
-from atrl_bench.data.repository import listing
-from atrl_bench.data.source import OnHub
+from atrl_bench.data.repository import Listing, listing
 from atrl_bench.errors import InvalidFileError, MissingDataError
 
 SECONDS_TO_ANSWER = 30
@@ -45,14 +44,14 @@ def _lay_out(part: RepositoryPart, folder: Path, *, beside: bool = False) -> Non
     `beside`: each archive is unpacked into the folder that it lies in.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    source = OnHub(listing(part.repository))
+    source = listing(part.repository)
     lay_out(source, part.names(part.files), folder)
     names = part.names(part.archives)
     for name, path in zip(names, source.paths(names), strict=True):
         unpack(path, folder / PurePosixPath(name).parent if beside else folder)
 
 
-def lay_out(source: OnHub, names: Sequence[str], folder: Path) -> None:
+def lay_out(source: Listing, names: Sequence[str], folder: Path) -> None:
     for name, path in zip(names, source.paths(names), strict=True):
         _link(path, folder / name)
 

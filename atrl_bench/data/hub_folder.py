@@ -15,7 +15,6 @@ from atrl_bench.data.archives import ENDINGS, unpack
 from atrl_bench.data.dataset import COMPLETE
 from atrl_bench.data.fetch import lay_out
 from atrl_bench.data.repository import Repository, listing
-from atrl_bench.data.source import OnHub
 from atrl_bench.data.tables import SUFFIXES, kind_of
 from atrl_bench.errors import MissingDataError
 
@@ -54,17 +53,17 @@ class HubFolder(NamedTuple):
                 next_step=error.next_step.partition(", or ")[0],
             ) from error
         names = [self.file] if self.file else chosen(listed.names)
-        lay_out(OnHub(listed), names, self.root)
+        lay_out(listed, names, self.root)
         return [self.root / name for name in names]
 
     def bring_media(self, shown: Callable[[], Iterable[str]]) -> None:
         """The files that its rows show, or the archives that they are in where the repository does not have them."""
         if (self.root / COMPLETE).is_file():
             return
-        source = OnHub(listing(self.repository))
-        present = sorted(set(source.listing.names).intersection(shown()))
+        source = listing(self.repository)
+        present = sorted(set(source.names).intersection(shown()))
         lay_out(source, present, self.root)
-        archives = [] if present else [name for name in source.listing.names if name.endswith(ENDINGS)]
+        archives = [] if present else [name for name in source.names if name.endswith(ENDINGS)]
         for path in source.paths(archives):
             unpack(path, self.root)
         (self.root / COMPLETE).touch()

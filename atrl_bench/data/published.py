@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from atrl_bench.data.repository import Repository, listing
-from atrl_bench.data.source import OnHub
 from atrl_bench.settings import Settings
 
 
@@ -26,7 +25,7 @@ class RepositoryPart(Settings):
 
     def names(self, patterns: Iterable[str] | None = None) -> list[str]:
         """The files that match, by default all of the part; asks the hub once where the repository is new here."""
-        source = OnHub(listing(self.repository))
+        source = listing(self.repository)
         patterns = (*self.files, *self.archives) if patterns is None else patterns
         return list(dict.fromkeys(name for pattern in patterns for name in source.match(pattern)))
 

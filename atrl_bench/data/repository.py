@@ -91,6 +91,35 @@ class Listing:
             )
         return [by_name[name] for name in names]
 
+    def match(self, pattern: str) -> list[str]:
+        """The files whose path in the repository matches, sorted; `**/` stands for any folders, or none."""
+        matches = re.compile(re.escape(pattern).replace(r"\*\*/", "(?:.+/)?").replace(r"\*", "[^/]*")).fullmatch
+        return sorted(name for name in self.names if matches(name))
+
+    def is_here(self, names: Sequence[str]) -> bool:
+        """Whether these files are on this machine, each in its full size; their bytes are not read."""
+        return not _missing(self.select(names), self.folder)
+
+    def paths(self, names: Sequence[str]) -> list[Path]:
+        """Where these files are on this machine, downloaded if they are not."""
+        folder = download(self, names)
+        return [folder / name for name in names]
+
+    def sha256(self, names: Sequence[str]) -> list[str]:
+        """The SHA-256 of each of these files. Those that the hub does not know, of small files, are fetched once."""
+        listing = _with_known_hashes(self)
+        sums = {file.name: file.sha256 or "" for file in listing.select(names)}
+        if small := [name for name, sha256 in sums.items() if not sha256]:
+            sums |= zip(small, sha256_of(listing.paths(small)), strict=True)
+            files = tuple(replace(file, sha256=sums.get(file.name) or file.sha256) for file in listing.files)
+            # Written down, so that from now on neither network nor files are needed to know them.
+            pins = [path for path in _pin_files(listing.repository) if recall(path).get("commit") == listing.commit]
+            _write(replace(listing, files=files), pins)
+        return [sums[name] for name in names]
+
+    def __str__(self) -> str:
+        return self.repository.hub_id
+
 
 def keep_listings_in(folder: Path) -> None:
     """Let this command and its processes use the commits that are pinned in a folder, and pin others there."""
@@ -125,11 +154,6 @@ def without_asking() -> Iterator[None]:
         _may_ask.reset(token)
 
 
-def is_downloaded(listing: Listing, names: Sequence[str]) -> bool:
-    """Whether these files are on this machine, each in its full size; their bytes are not read."""
-    return not _missing(listing.select(names), listing.folder)
-
-
 def download(listing: Listing, names: Sequence[str]) -> Path:
     """The folder of the commit with these files in it, each of the size and the SHA-256 that the hub says.
 
@@ -151,21 +175,7 @@ def download(listing: Listing, names: Sequence[str]) -> Path:
 
 def digest(listing: Listing, names: Sequence[str]) -> str:
     """What `file_digest` gives for these files once they are downloaded. Only small files are fetched for it."""
-    return digest_of_hashes(zip((Path(name).name for name in names), hashes(listing, names), strict=True))
-
-
-def hashes(listing: Listing, names: Sequence[str]) -> list[str]:
-    """The SHA-256 of each of these files. Those that the hub does not know, of small files, are fetched once."""
-    listing = _with_known_hashes(listing)
-    sums = {file.name: file.sha256 or "" for file in listing.select(names)}
-    if small := [name for name, sha256 in sums.items() if not sha256]:
-        folder = download(listing, small)
-        sums |= zip(small, sha256_of([folder / name for name in small]), strict=True)
-        files = tuple(replace(file, sha256=sums.get(file.name) or file.sha256) for file in listing.files)
-        # Written down, so that from now on neither network nor files are needed to know them.
-        pins = [path for path in _pin_files(listing.repository) if recall(path).get("commit") == listing.commit]
-        _write(replace(listing, files=files), pins)
-    return [sums[name] for name in names]
+    return digest_of_hashes(zip((Path(name).name for name in names), listing.sha256(names), strict=True))
 
 
 def may_read(repository: Repository) -> bool:

@@ -5,12 +5,11 @@ Both answer the same questions, so that what is read and what names it cannot di
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from atrl_bench.data.repository import Listing, download, hashes, is_downloaded
+from atrl_bench.data.repository import Listing
 from atrl_bench.digests import sha256_of
 
 
@@ -38,31 +37,4 @@ class Folder:
         return str(self.root)
 
 
-@dataclass(frozen=True)
-class OnHub:
-    """Files of one commit of a repository; they come to this machine when they are read."""
-
-    listing: Listing
-
-    def match(self, pattern: str) -> list[str]:
-        """The files whose path in the repository matches, sorted; `**/` stands for any folders, or none."""
-        matches = re.compile(re.escape(pattern).replace(r"\*\*/", "(?:.+/)?").replace(r"\*", "[^/]*")).fullmatch
-        return sorted(name for name in self.listing.names if matches(name))
-
-    def paths(self, names: Sequence[str]) -> list[Path]:
-        """Where these files are on this machine, downloaded if they are not."""
-        folder = download(self.listing, names)
-        return [folder / name for name in names]
-
-    def sha256(self, names: Sequence[str]) -> list[str]:
-        """The SHA-256 of each file as the hub announces it; only small files are fetched for it."""
-        return hashes(self.listing, names)
-
-    def is_here(self, names: Sequence[str]) -> bool:
-        return is_downloaded(self.listing, names)
-
-    def __str__(self) -> str:
-        return self.listing.repository.hub_id
-
-
-Source = Folder | OnHub
+Source = Folder | Listing

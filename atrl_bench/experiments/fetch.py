@@ -17,7 +17,7 @@ from atrl_bench.data.archives import ENDINGS, SPARE_BYTES
 from atrl_bench.data.dataset import Dataset, is_here, parts_of
 from atrl_bench.data.fetch import fetch as fetch_dataset
 from atrl_bench.data.fetch import forget_layout
-from atrl_bench.data.repository import Listing, Repository, is_downloaded, listing, may_read
+from atrl_bench.data.repository import Listing, Repository, listing, may_read
 from atrl_bench.data.sets import TRAINING_SETS, find_set
 from atrl_bench.errors import AtrlBenchError, NotFetchedError, StoreError, UnknownNameError
 from atrl_bench.evaluation.tasks import expand, find_task, list_suites, list_tasks
@@ -58,7 +58,7 @@ class Need(NamedTuple):
     def is_here(self) -> bool:
         if self.dataset is not None:
             return is_here(self.dataset, None)
-        return all(is_downloaded(*files) for files in self.files)
+        return all(listed.is_here(names) for listed, names in self.files)
 
     def absent(self) -> dict[tuple[Repository, str], int]:
         """The sizes in bytes of those of its files that are not here."""
@@ -66,7 +66,7 @@ class Need(NamedTuple):
             (listed.repository, file.name): file.size
             for listed, names in self.files
             for file in listed.select(names)
-            if not is_downloaded(listed, [file.name])
+            if not listed.is_here([file.name])
         }
 
     @property

@@ -117,7 +117,7 @@ def find_model(model: str | Path, *, download: bool = False) -> ModelRef:
     _require_unchanged(ref)
     if ref.listing is not None and download:
         hub.download(ref.listing, ref.files)
-    elif ref.listing is not None and not hub.is_downloaded(ref.listing, ref.files):
+    elif ref.listing is not None and not ref.listing.is_here(ref.files):
         raise NotFetchedError(
             f"The model {ref.name} is not on this machine.",
             why=f"{ref.folder} lacks some of its files." if ref.folder.is_dir() else "It has not been downloaded.",

@@ -19,7 +19,7 @@ import json, sys
 from pathlib import Path
 from atrl_bench.digests import file_digest
 from atrl_bench.errors import MissingDataError
-from atrl_bench.data.repository import Repository, digest, download, is_downloaded, listing, may_read
+from atrl_bench.data.repository import Repository, digest, download, listing, may_read
 rows = Repository("dataset", "someone/rows")
 def show(value):
     print(json.dumps(value))
