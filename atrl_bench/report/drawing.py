@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from atrl_bench.escape import one_line, spreadsheet, visible
+from atrl_bench.report.page import TEMPLATES
 from atrl_bench.results.files import write_texts
 
 if TYPE_CHECKING:
@@ -44,38 +45,6 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 
-LOOK = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "atrl-bench",
-    "text.parse_math": False,  # a token may be a dollar sign
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 9,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.facecolor": PAGE,
-    "figure.facecolor": PAGE,
-    "savefig.facecolor": PAGE,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "grid.color": LINE,
-    "hatch.color": PAGE,
-    "hatch.linewidth": 1.0,
-    "legend.frameon": False,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 5,
-    "figure.constrained_layout.h_pad": 0.09,
-    "figure.constrained_layout.w_pad": 0.09,
-}
-
 
 @dataclass(frozen=True)
 class FigureContent:
@@ -91,7 +60,7 @@ class FigureContent:
 def figure_style() -> Iterator[None]:
     import matplotlib.style
 
-    with matplotlib.style.context(["default", LOOK]), warnings.catch_warnings():
+    with matplotlib.style.context(["default", TEMPLATES / "figure.mplstyle"]), warnings.catch_warnings():
         # A character that our measuring font lacks is text in the SVG like any other.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
