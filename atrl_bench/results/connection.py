@@ -182,7 +182,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     with transaction(connection):
         if _version(connection) == schema.VERSION:  # by another process, while this one waited for the lock
             return
-        for statement in (*schema.TABLES, *schema.TRIGGERS):
+        for statement in (*schema.tables(), *schema.TRIGGERS):
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {schema.VERSION}")
