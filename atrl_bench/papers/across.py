@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
+from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section, section
 from atrl_bench.papers.noise import Z95, bounds
 from atrl_bench.papers.paper import list_papers, load_paper
 from atrl_bench.papers.printed import Score, load_claims, load_scores
@@ -39,55 +39,28 @@ def across() -> list[Section]:
     trained = scores[scores.training.map(bool)].assign(
         base_data=lambda table: table.training.map(lambda training: (training[0], training[-1]))
     )
-    sections = [
-        _section(
-            "same_checkpoint",
-            "One checkpoint, several numbers",
-            "Scores of the same released or untrained weights on the same benchmark.",
-            _apart(scores[scores.checkpoint != ""], "checkpoint", sizes),
-        ),
-        _section(
-            "same_training",
-            "One training, several numbers",
-            "The same method on the same base and data, as two papers name them.",
-            _apart(trained, "training", sizes),
-        ),
-        _section(
-            "same_data",
-            "One base and data, several methods",
-            "How far trained rows of one base on one training set are apart, whatever the method.",
-            _apart(trained, "base_data", sizes, methods=True),
-        ),
-        _section(
-            "far_bases",
-            "Untrained models far from everybody's",
-            f"An untrained model is far where it is more than {FAR:g} points from the median of at least three other "
-            "papers, and more than twice their interquartile range. What is gained over it is then not comparable.",
-            _far_bases(scores),
-        ),
-        _section(
-            "copies",
-            "Rows that are another paper's",
-            f"Rows with at least {COMMON} common benchmarks that are equal once the finer is rounded to the coarser.",
-            _copies(scores),
-        ),
-    ]
-    return [section for section in sections if section.findings]
+    found = {
+        "same_checkpoint": _apart(scores[scores.checkpoint != ""], "checkpoint", sizes),
+        "same_training": _apart(trained, "training", sizes),
+        "same_data": _apart(trained, "base_data", sizes, methods=True),
+        "far_bases": _far_bases(scores),
+        "copies": _copies(scores),
+    }
+    return [_section(name, findings) for name, findings in found.items() if findings]
 
 
 def concerning(paper: str, sections: Sequence[Section]) -> list[Section]:
     """The sections with what they find of one paper."""
-    kept = [(s, tuple(f for f in s.findings if paper in f.details["papers"])) for s in sections]
-    return [_section(s.id, s.title, s.method, found) for s, found in kept]
+    return [_section(s.id, [f for f in s.findings if paper in f.details["papers"]]) for s in sections]
 
 
-def _section(name: str, title: str, method: str, findings: Sequence[AuditFinding]) -> Section:
+def _section(name: str, findings: Sequence[AuditFinding]) -> Section:
     counts = Counter(finding.outcome for finding in findings)
     summary = (
         f"{len(findings)} comparisons: {counts['fails']} disagree with nothing stated that explains it, "
         f"{counts['open']} under protocols that differ or are not stated, {counts['holds']} agree."
     )
-    return Section(name, title, method, summary, tuple(findings))
+    return section(name, summary, findings, far=FAR, common=COMMON)
 
 
 def _sizes() -> dict[str, int]:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from itertools import groupby
 
 from atrl_bench.experiments.definition import AVERAGE
-from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
+from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section, section
 from atrl_bench.papers.paper import Paper
 from atrl_bench.papers.printed import (
     KINDS,
@@ -48,13 +48,7 @@ def arithmetic(scores: Sequence[Score], derived: Sequence[Derived]) -> Section:
             for item, value in wrong
         ]
     num_wrong = sum(finding.details.get("wrong", 0) for finding in findings)
-    return Section(
-        "arithmetic",
-        "Arithmetic within each table",
-        "Every printed average, arrow and Δ is recomputed from the printed scores, in decimal, halves rounded up.",
-        f"{len(derived)} derived numbers: {num_wrong or 'none'} of them wrong.",
-        tuple(findings),
-    )
+    return section("arithmetic", f"{len(derived)} derived numbers: {num_wrong or 'none'} of them wrong.", findings)
 
 
 def recompute(item: Derived, values: Values) -> Decimal | None:
@@ -101,14 +95,7 @@ def follows(scores: Sequence[Score], paper: Paper) -> Section:
             findings += [finding for finding in found if finding.outcome != "holds"]
         if spec.gain_of:
             findings += _twins(members, spec.gain_of, values)
-    return Section(
-        "follows",
-        "Averages and gains",
-        "Every average is recomputed from its columns, as far as they are printed, and may be off by their rounding. A "
-        "gain is that of the printed average; where it is not, the mean of the columns' own gains is tried.",
-        f"{sum(f.outcome == 'fails' for f in findings)} numbers do not follow.",
-        tuple(findings),
-    )
+    return section("follows", f"{sum(f.outcome == 'fails' for f in findings)} numbers do not follow.", findings)
 
 
 def baseline_address(score: Score, column: str) -> Address:
@@ -194,12 +181,10 @@ def prose(scores: Sequence[Score], claims: Sequence[Claim], orders: Sequence[Ord
     tables = {score.table for score in scores}
     findings = [_claim(claim, values) for claim in claims if tables_in(claim.computed_from) <= tables]
     findings += [_order(order, scores) for order in orders if order.table in tables]
-    return Section(
+    return section(
         "prose",
-        "The text against the tables",
-        "Each number that the text prints is computed from the scores of the tables it speaks of.",
         f"{sum(f.outcome == 'holds' for f in findings)} of {len(findings)} statements hold as printed.",
-        tuple(findings),
+        findings,
     )
 
 

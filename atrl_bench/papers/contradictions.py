@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from itertools import combinations, product
 
-from atrl_bench.papers.findings import AuditFinding, Section
+from atrl_bench.papers.findings import AuditFinding, Section, section
 from atrl_bench.papers.printed import Below, SameExperiment, Score, Statement, address_of, grouped
 
 AS_DEFINED = "one experiment as these tables are defined here, which reads what the paper leaves open"
@@ -34,14 +34,7 @@ def contradictions(scores: Sequence[Score], same: Sequence[SameExperiment], stat
         for s in statements
     ]
     fails = [finding for finding in findings if finding.outcome == "fails"]
-    return Section(
-        "contradictions",
-        "One experiment, two numbers",
-        "Rows of different tables with the same model, method, training data and benchmark should print the same "
-        "number, unless they are different runs, which the paper does not say.",
-        f"{len(fails)} of {len(findings)} comparisons disagree.",
-        tuple(findings),
-    )
+    return section("contradictions", f"{len(fails)} of {len(findings)} comparisons disagree.", findings)
 
 
 def coincidences(scores: Sequence[Score]) -> Section:
@@ -71,13 +64,7 @@ def coincidences(scores: Sequence[Score]) -> Section:
             for a, b in pairs
             if a.value == b.value
         ]
-    return Section(
-        "coincidences",
-        "Two experiments, one number",
-        "Equal scores of different experiments in different tables. They may be copies or chance.",
-        f"{len(findings)} equal pairs; about {near:.0f} are expected by chance.",
-        tuple(findings),
-    )
+    return section("coincidences", f"{len(findings)} equal pairs; about {near:.0f} are expected by chance.", findings)
 
 
 def _chance_of_equality(a: Decimal, b: Decimal) -> float:
@@ -103,12 +90,10 @@ def below_baseline(scores: Sequence[Score], below: Sequence[Below]) -> Section:
                     details={"below": len(under), "cells": len(cells)},
                 )
             )
-    return Section(
+    return section(
         "below_baseline",
-        "Baselines below the untrained model",
-        "A trained baseline that is worse than no training was probably not given its own settings.",
         "; ".join(f"{f.where.partition(',')[0]} is {f.computed}" for f in findings) + "." if findings else "None.",
-        tuple(findings),
+        findings,
     )
 
 

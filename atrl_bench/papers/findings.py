@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
+
+from atrl_bench.resources import folder
+from atrl_bench.settings import read_mapping
 
 # holds: recomputed and the same; fails: recomputed and different; open: no arithmetic can decide it
 AuditOutcome = Literal["holds", "fails", "open"]
@@ -34,3 +39,14 @@ class Section:
 
     def count(self, outcome: AuditOutcome) -> int:
         return Counter(finding.outcome for finding in self.findings)[outcome]
+
+
+def section(name: str, summary: str, findings: Iterable[AuditFinding], **numbers: float) -> Section:
+    """The section of a check, with its words of `reports/templates/audit.yaml`, in which these numbers stand."""
+    words = _words()[name]
+    return Section(name, words["title"], words["method"].format(**numbers), summary, tuple(findings))
+
+
+@cache
+def _words() -> dict[str, dict[str, str]]:
+    return read_mapping(folder("reports") / "templates" / "audit.yaml")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from math import prod
 
-from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
+from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section, section
 from atrl_bench.papers.printed import Score, Size, grouped
 
 DECISIVE = 0.001  # a number of fits that chance reaches more rarely than this is an explanation
@@ -67,16 +67,13 @@ def granularity(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]], re
     ]
     unexplained = [finding.where for finding in findings if finding.outcome == "fails"]
     explained = [finding.where for finding in findings if finding.outcome == "holds"]
-    return Section(
+    return section(
         "granularity",
-        "Scores as k out of n",
-        "Every score of a benchmark was tested for being k right answers out of n, for one run and for the mean of "
-        f"{repeats}. By chance, n in 10,000 numbers with two decimals are (n in 1,000 with one), so large n cannot be "
-        "tested. One impossible score rules a size out.",
         f"Confirmed beyond chance: {', '.join(explained) or 'none'}. Explained by no size that could be meant: "
         f"{', '.join(unexplained) or 'none'}. The other {len(findings) - len(explained) - len(unexplained)} columns "
         "fit some size, but chance would too.",
-        tuple(findings),
+        findings,
+        repeats=repeats,
     )
 
 
@@ -141,15 +138,12 @@ def last_digits(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) ->
         if len(members) >= 10
     ]
     rounded = [finding.where for finding in findings if finding.outcome == "fails"]
-    return Section(
+    return section(
         "last_digits",
-        "Last digits",
-        "Two scores in ten end in 0 or 5 when nothing makes them. Rows of the untrained model are left out, and "
-        "benchmarks whose size makes every score end in 0; a benchmark of 1,000 problems never decides.",
         f"Rounded to 0.05, by the look of it: {', '.join(rounded)}. Second decimals there carry no information."
         if rounded
         else "No table has more scores ending in 0 or 5 than chance gives.",
-        tuple(findings),
+        findings,
     )
 
 

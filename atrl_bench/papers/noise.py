@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
+from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section, section
 from atrl_bench.papers.printed import Address, Claims, Score, Size, address_of, grouped
 
 Z95 = 1.959964  # of the normal distribution
@@ -63,16 +63,11 @@ def noise(scores: Sequence[Score], claims: Claims) -> Section:
     known = (members for members in spread.values() if members[0].task in claims.sizes)
     findings += [_spread(members, claims.sizes[members[0].task][0]) for members in known]
     readings = Counter(finding.details.get("reading") for finding in findings)
-    return Section(
+    return section(
         "noise",
-        "Differences against noise",
-        "The problems of a benchmark count as independent, which favours the paper where several are asked of one "
-        "picture. Beyond noise: larger than 1.96 unpaired standard errors. Noise: not significant even if the better "
-        "row lost no problem. Between them it depends on how many problems changed sides, which only the answers "
-        "would tell.",
         f"{readings['beyond noise']} differences are beyond noise, {readings['noise']} are noise, "
         f"{readings['undecided']} cannot be decided from what is printed.",
-        tuple(findings),
+        findings,
     )
 
 
@@ -99,14 +94,12 @@ def against_baseline(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]
                     details=dict(readings),
                 )
             )
-    return Section(
+    return section(
         "baseline_noise",
-        "Differences from each table's baseline",
-        "The same bounds for every arrow of a table.",
         "An arrow says by how much a row changed, not that it did: of "
         f"{sum(sum(f.details.values()) for f in findings)} arrows "
         f"{sum(f.details.get('beyond noise', 0) for f in findings)} are beyond noise.",
-        tuple(findings),
+        findings,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from statistics import mean, stdev
 
 from atrl_bench.papers.arithmetic import baseline_address
-from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section
+from atrl_bench.papers.findings import AuditFinding, AuditOutcome, Section, section
 from atrl_bench.papers.paper import Paper
 from atrl_bench.papers.printed import Score, grouped
 
@@ -39,12 +39,8 @@ def weaker_baselines(scores: Sequence[Score], paper: Paper) -> Section:
                     sure=f"certain as arithmetic; the two differ in {_differ(baseline, best)}, which may be the point",
                     details={"gain": float(gain), "points": float(mine.value - best.value)},
                 )
-    return Section(
-        "weaker_baselines",
-        "The weaker of two baselines",
-        "The best gain of a method over a baseline, over the best row of that baseline's own base, method and data.",
-        f"{len(findings)} gains are over a baseline that the paper beats itself.",
-        tuple(findings.values()),
+    return section(
+        "weaker_baselines", f"{len(findings)} gains are over a baseline that the paper beats itself.", findings.values()
     )
 
 
@@ -89,12 +85,10 @@ def seeds(scores: Sequence[Score]) -> Section:
                 details={"best": len(best), "columns": len(told), "settings": what},
             )
         )
-    return Section(
+    return section(
         "seeds",
-        "Seeds",
-        "Rows that differ in their seed alone, with the number that the paper prints elsewhere for the same training.",
         f"{sum(f.outcome == 'fails' for f in findings)} of {len(findings)} headlines are the best of their seeds.",
-        tuple(findings),
+        findings,
     )
 
 
@@ -135,13 +129,7 @@ def versions(scores: Sequence[Score], paper: Paper) -> Section:
                     sure="certain as printed; a release changes software and defaults, which are then worth so much",
                 )
             )
-    return Section(
-        "versions",
-        "One row, several versions",
-        "Tables that differ in a stated setting, such as a release, print the same rows.",
-        f"{len(findings)} rows have another number in another version.",
-        tuple(findings),
-    )
+    return section("versions", f"{len(findings)} rows have another number in another version.", findings)
 
 
 def code_against_text(paper: Paper) -> Section:
@@ -159,10 +147,8 @@ def code_against_text(paper: Paper) -> Section:
         )
         for name, value in paper.code.stated().items()
     ]
-    return Section(
+    return section(
         "code",
-        "The text and the released code",
-        "Settings of the evaluation as the text states them, and as the released code has them.",
         f"{sum(f.outcome == 'fails' for f in findings)} of {len(findings)} differ; the others are in the code alone.",
-        tuple(findings),
+        findings,
     )
