@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 from atrl_bench.experiments.definition import ColumnDefinition, RowDefinition
 from atrl_bench.report.cells import CellAt, MeasuredCells, Scores, TableSource, spread_of
@@ -11,7 +12,7 @@ from atrl_bench.report.differences import Differences
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Comparison, Grid, GridCell, TableCell
 from atrl_bench.results import numbers
-from atrl_bench.results.statistics.means import benjamini_hochberg
+from atrl_bench.results.statistics.means import Difference, benjamini_hochberg
 
 
 def looks(
@@ -23,49 +24,40 @@ def looks(
     """
     columns = [column for column in source.definition.columns if column.relies_on is not None]
     rows = [row for row in source.definition.rows if any(cells[row.id, column.id].estimate for column in columns)]
-    at = [(row, column) for column in columns for row in rows]
-    found = (_from_base(row, column, source.baselines[row.id], cells, differences) for row, column in at)
-    from_base = [one for one in found if one is not None]
-    pairs = [(row, other, column) for row, column in at for other in rows if _differ_in_credit(row, other)]
-    by_credit = _corrected([one for pair in pairs if (one := _pair(*pair, differences)) is not None])
+    from_base, by_credit = list[Comparison](), list[Comparison]()
+    for column, row in product(columns, rows):
+        cell, base, name = cells[row.id, column.id], source.baselines[row.id], _name(column)
+        if cell.difference is not None:
+            by_seed = differences.by_seed(row.id, base, column.id)
+            from_base.append(_comparison(row.label, name, cell.difference, by_seed, cell.q_value))
+        for other in rows:
+            difference = differences.between(row.id, other.id, column.id) if _differ_in_credit(row, other) else None
+            if difference is not None:
+                by_seed = differences.by_seed(row.id, other.id, column.id)
+                by_credit.append(_comparison(name, other.label, difference, by_seed))
     if not from_base:
         return "", ()
-    says = " ".join(lines_of("looking.txt.j2", from_base=from_base, by_credit=by_credit))
-    shown = [(source.definition.row_label(row.id), _levels(row, columns, measured, cells)) for row in rows]
+    says = " ".join(lines_of("looking.txt.j2", from_base=from_base, by_credit=_corrected(by_credit)))
+    shown = tuple(
+        (
+            source.definition.row_label(row.id),
+            tuple(_level(cells[row.id, c.id], measured.scores.get((row.id, c.id))) for c in columns),
+        )
+        for row in rows
+    )
     about = "Points that go without the picture, and their 95 % interval over problems and training seeds."
     heads = tuple(map(_name, columns))
-    return says, (Grid("What the answers owe to the picture", about, heads, tuple(shown), is_drawn=True),)
+    return says, (Grid("What the answers owe to the picture", about, heads, shown, is_drawn=True),)
 
 
 def _name(column: ColumnDefinition) -> str:
     return f"{column.label}, {column.subscript.removeprefix('reliance, ')}"
 
 
-def _from_base(
-    row: RowDefinition,
-    column: ColumnDefinition,
-    base: str,
-    cells: Mapping[CellAt, TableCell],
-    differences: Differences,
-) -> Comparison | None:
-    cell = cells[row.id, column.id]
-    if cell.difference is None:
-        return None
-    seeds = spread_of(differences.by_seed(row.id, base, column.id).values())
-    return Comparison(row.label, _name(column), (), (), seeds, overall=cell.difference, overall_q=cell.q_value)
-
-
-def _pair(
-    row: RowDefinition,
-    other: RowDefinition,
-    column: ColumnDefinition,
-    differences: Differences,
-) -> Comparison | None:
-    difference = differences.between(row.id, other.id, column.id)
-    if difference is None:
-        return None
-    seeds = spread_of(differences.by_seed(row.id, other.id, column.id).values())
-    return Comparison(_name(column), other.label, (), (), seeds, overall=difference)
+def _comparison(
+    row: str, other: str, difference: Difference, by_seed: Mapping[int, float], q_value: float | None = None
+) -> Comparison:
+    return Comparison(row, other, (), (), spread_of(by_seed.values()), overall=difference, overall_q=q_value)
 
 
 def _corrected(pairs: Sequence[Comparison]) -> list[Comparison]:
@@ -77,15 +69,6 @@ def _differ_in_credit(row: RowDefinition, other: RowDefinition) -> bool:
     """Whether an AT-RL row and one without credit are the same but for that."""
     same = [(one.recipe, one.model, one.data, one.group, one.settings) for one in (row, other)]
     return (row.credit.rule, other.credit.rule) == ("atrl", "uniform") and same[0] == same[1]
-
-
-def _levels(
-    row: RowDefinition,
-    columns: Sequence[ColumnDefinition],
-    measured: MeasuredCells,
-    cells: Mapping[CellAt, TableCell],
-) -> tuple[GridCell, ...]:
-    return tuple(_level(cells[row.id, column.id], measured.scores.get((row.id, column.id))) for column in columns)
 
 
 def _level(cell: TableCell, scores: Scores | None) -> GridCell:
