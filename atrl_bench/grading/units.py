@@ -4,58 +4,12 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from pathlib import Path
 
 # A unit a line: its dimension, what one of it is in the dimension's base, its name and other spellings. It is only
 # converted within one dimension; a month is no fixed number of days.
-_TABLE = """
-length 1/1000 mm millimeter millimeters millimetre millimetres 毫米
-length 1/100 cm cms centimeter centimeters centimetre centimetres 厘米
-length 1/10 dm decimeter decimeters 分米
-length 1 m meter meters metre metres 米
-length 1000 km kms kilometer kilometers kilometre kilometres 千米 公里
-length 0.0254 in inch inches
-length 0.3048 ft foot feet 英尺
-length 0.9144 yd yard yards
-length 1609.344 mi mile miles 英里
-length 1852 nmi 海里
-mass 1/1000 mg milligram milligrams 毫克
-mass 1 g gram grams 克
-mass 1000 kg kilogram kilograms 千克 公斤
-mass 453.59237 lb lbs pound pounds
-time 1/1000 ms millisecond milliseconds 毫秒
-time 1 s sec secs second seconds 秒
-time 60 min mins minute minutes 分钟 分
-time 3600 h hr hrs hour hours 小时 时
-time 86400 day days 天 日
-time 604800 week weeks 周
-calendar 1 month months 月
-calendar 12 year years 年 岁
-volume 1/1000 mL ml milliliter milliliters millilitre millilitres 毫升
-volume 1 L l liter liters litre litres 升
-- - ° deg degs degree degrees 度
-- - rad rads radian radians 弧度
-- - °C ℃ celsius 摄氏度
-- - °F ℉ fahrenheit
-- - K kelvin
-- - N newton newtons 牛
-energy 1 J joule joules 焦耳
-energy 1000 kJ
-power 1 W watt watts 瓦
-power 1000 kW
-- - V volt volts 伏
-- - A amp amps ampere amperes 安
-- - Ω ohm ohms 欧
-- - Hz hertz 赫兹
-pressure 1 Pa pascal pascals
-pressure 1000 kPa
-- - mol mols moles
-money 1 $ dollar dollars usd
-money 1/100 cent cents
-- - 元 yuan
-- - unit units 单位
-- - 个 人 只 条 块 次 种 本 张 支
-"""
-_UNITS = [(dimension, factor, names) for dimension, factor, *names in map(str.split, _TABLE.strip().splitlines())]
+_TABLE = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+_UNITS = [(dimension, factor, names) for dimension, factor, *names in map(str.split, _TABLE.splitlines())]
 _UNIT_NAMES = {spelling: names[0] for _, _, names in _UNITS for spelling in names}
 # "Cm" and "CM", unless it is another unit
 for _name in [name for name in _UNIT_NAMES if name.isascii() and len(name) > 1]:
