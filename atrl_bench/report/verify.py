@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from atrl_bench.digests import reading_anew, sha256
@@ -61,8 +62,11 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
         damages += [
             Damage(key, "is described by other settings than its key names", restore) for key in store.misnamed()
         ]
-        damages += _answers(store, [cell.key for cell in cells], run_dir, repair=repair)
-        damages += _records(store, [cell.key for cell in cells], run_dir, repair=repair)
+        for part, what, mend, then in _changed(store, [cell.key for cell in cells]):
+            if repair:
+                mend()
+            if then or not repair:
+                damages.append(Damage(part, what, then if repair else f"atrl-bench verify --repair {run_dir.options}"))
         damages += [damage for run in runs if (damage := _checkpoint(run, run_dir))]
         damages += [
             Damage(str(path.relative_to(run_dir.root)), "is cut off", f"atrl-bench report all {run_dir.options}")
@@ -80,42 +84,28 @@ def verify(run_dir: RunDir, *, repair: bool = False) -> Verification:
     return Verification(str(run_dir.root), looked_at, tuple(damages))
 
 
-def _answers(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:
-    """Yield the cells whose answers, or their number, are not what was stored; with `repair`, mend them instead."""
-    miscounted, damaged = store.miscounted(), {key: lost for key in keys if (lost := store.damaged(key))}
-    told = dict.fromkeys(miscounted, "holds other numbers of answers than the store says")
-    for key, lost in damaged.items():
-        told[key] = f"{len(lost)} answers are not what was stored, the first to problem {lost[0][0]!r}"
-        if repair:
-            store.drop_responses(key, lost)
-    for key in miscounted if repair else ():
-        store.recount(key)
-    for key, what in told.items() if not repair else ():
-        yield Damage(f"cell {key}", what, f"atrl-bench verify --repair {run_dir.options}")
+def _changed(store: Store, keys: Iterable[str]) -> Iterator[tuple[str, str, Callable[[], None], str]]:
+    """Yield what is not as it was stored: the part, what is wrong, what mends it, and what is left to do after that.
 
-
-def _records(store: Store, keys: Iterable[str], run_dir: RunDir, *, repair: bool) -> Iterator[Damage]:
-    """Verdicts, problems with their gold answers, and judgements: what can be found out again is dropped for that."""
-    mend = f"atrl-bench verify --repair {run_dir.options}"
+    What can be found out again is dropped for that.
+    """
+    for key in store.miscounted():
+        yield f"cell {key}", "holds other numbers of answers than the store says", partial(store.recount, key), ""
     for key in keys:
+        if answers := store.damaged(key):
+            what = f"{len(answers)} answers are not what was stored, the first to problem {answers[0][0]!r}"
+            yield f"cell {key}", what, partial(store.drop_responses, key, answers), ""
         if verdicts := store.changed("grades", key):
-            if repair:
-                store.drop_verdicts(key, verdicts)
-            else:
-                what = f"{len(verdicts)} verdicts are not what was stored, the first on problem {verdicts[0][0]!r}"
-                yield Damage(f"cell {key}", what, mend)
+            what = f"{len(verdicts)} verdicts are not what was stored, the first on problem {verdicts[0][0]!r}"
+            yield f"cell {key}", what, partial(store.drop_verdicts, key, verdicts), ""
         if problems := store.changed("problems", key):
-            if repair:
-                store.reopen_cell(key)  # whoever fills it reads its problems from their dataset again
             what = f"{len(problems)} problems are not what was stored, the first {problems[0][0]!r}"
             again = "give the command that evaluated it again: the problems come from their dataset"
-            yield Damage(f"cell {key}", what, again if repair else mend)
+            yield f"cell {key}", what, partial(store.reopen_cell, key), again
     for judge in store.judges():
         if judgements := store.changed("judgements", judge):
-            if repair:
-                store.drop_judgements(judge, judgements)
-            else:
-                yield Damage(f"judge {judge}", f"{len(judgements)} judgements are not what was stored", mend)
+            what = f"{len(judgements)} judgements are not what was stored"
+            yield f"judge {judge}", what, partial(store.drop_judgements, judge, judgements), ""
 
 
 def _pages(store: Store, run_dir: RunDir) -> Iterator[Damage]:
