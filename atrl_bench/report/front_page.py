@@ -106,22 +106,22 @@ def _statuses(run_dir: RunDir, tables: Mapping[str, Table]) -> Iterable[dict[str
     names = [name for name in list_tables() if paper_of(name)[0] == OWN or name in tables]
     # The main table first; what was rendered without being a known table last.
     for name in [*sorted(names, key=lambda name: (name != MAIN_TABLE, name)), *sorted(set(tables) - set(names))]:
-        yield _status(run_dir, name, table_under(name, run_dir.profile) if name in names else None, tables.get(name))
+        defined = table_under(name, run_dir.profile) if name in names else tables[name]
+        yield _status(run_dir, name, defined, tables.get(name))
 
 
-def _status(run_dir: RunDir, name: str, definition: TableDefinition | None, table: Table | None) -> dict[str, Any]:
+def _status(run_dir: RunDir, name: str, defined: TableDefinition | Table, table: Table | None) -> dict[str, Any]:
     """How far one table is in this folder: its cells by state, the page to read, the command to type.
 
     A page of some rows or columns says in `shows` how many; what the store has of the others is not known here.
     """
-    states = _states(definition, table)
-    shows = _shows(definition, table) if definition and table else ""
+    states, shows = _states(table or defined), _shows(defined, table) if table else ""
     state = _state(states, is_whole=not shows)
     forms, stem = OTHER_FORMS.items() if table else (), file_stem(name)
     options = run_dir.profile.training_option
     return {
         "id": name,
-        "title": definition.title if definition else table.title if table else name,
+        "title": defined.title,
         "state": state,
         "cells": states,
         "shows": shows,
@@ -140,20 +140,18 @@ def _state(states: Counter[str], *, is_whole: bool) -> str:
     return "failed" if states["failed"] else "not run"
 
 
-def _states(definition: TableDefinition | None, table: Table | None) -> Counter[str]:
-    if table is not None:  # averages are no cells of their own
-        is_task = [column.id != AVERAGE for column in table.columns]
-        return Counter(cell.state for row in table.rows for cell in compress(row.cells, is_task))
-    if definition is None:
-        return Counter()
-    unmeasured = [bool(row.not_measured or row.served) for row in definition.rows for _ in definition.columns]
+def _states(shown: TableDefinition | Table) -> Counter[str]:
+    if isinstance(shown, Table):  # averages are no cells of their own
+        is_task = [column.id != AVERAGE for column in shown.columns]
+        return Counter(cell.state for row in shown.rows for cell in compress(row.cells, is_task))
+    unmeasured = [bool(row.not_measured or row.served) for row in shown.rows for _ in shown.columns]
     return Counter("not measured" if never else "missing" for never in unmeasured)
 
 
-def _shows(definition: TableDefinition, table: Table) -> str:
+def _shows(whole: TableDefinition | Table, table: Table) -> str:
     parts = []
     for name in ("rows", "columns"):
-        defined, rendered = getattr(definition, name), getattr(table, name)
+        defined, rendered = getattr(whole, name), getattr(table, name)
         num_shown = len({item.id for item in defined} & {item.id for item in rendered})
         if num_shown < len(defined):
             parts.append(f"{num_shown} of {len(defined)} {name}")

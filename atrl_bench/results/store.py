@@ -134,8 +134,7 @@ class Store:
         return self._add("add_cell", spec)
 
     def cell(self, key: str) -> Cell | None:
-        matches = list(self._cells("WHERE key = ?", (key,)))
-        return matches[0] if matches else None
+        return next(self._cells("WHERE key = ?", key), None)
 
     def cells(self, **filters: Any) -> list[Cell]:
         """The cells whose spec has all these values (`state` means the cell's own), oldest first."""
@@ -388,8 +387,7 @@ class Store:
         return self._add("add_run", spec)
 
     def run(self, key: str) -> Run | None:
-        matches = list(self._runs("WHERE key = ?", key))
-        return matches[0] if matches else None
+        return next(self._runs("WHERE key = ?", key), None)
 
     def runs(self) -> list[Run]:
         return [run for run in self._runs("ORDER BY created, key") if run.spec.get("kind", TRAINING) == TRAINING]
@@ -480,14 +478,10 @@ class Store:
         if not self._write("update_run", [(state, reason, *finished, time.time(), key)]):
             raise StoreError(f"The result store {self.path} has no run {key}.")
 
-    def _cells(self, rest: str, values: Sequence[Any] = ()) -> Iterator[Cell]:
-        counted, source = (
-            "problems, responses, truncated, tokens, thought, graded, version",
-            "cells JOIN counts ON cell = key",
-        )
-        for key, spec, *fields in self._read(
-            f"SELECT key, spec, state, reason, expected, {counted}, created, updated FROM {source} {rest}", *values
-        ):
+    def _cells(self, rest: str, *values: Any) -> Iterator[Cell]:
+        counted = "problems, responses, truncated, tokens, thought, graded, version"
+        columns = f"key, spec, state, reason, expected, {counted}, created, updated"
+        for key, spec, *fields in self._read(f"SELECT {columns} FROM cells JOIN counts ON cell = key {rest}", *values):
             yield Cell(key, self._parsed(spec), *fields)
 
     def _runs(self, rest: str, *values: Any) -> Iterator[Run]:

@@ -42,17 +42,14 @@ class Breakdown:
     """How one method's answers divide: right, or which kind of error; answers that nobody judged are left out."""
 
     method: str
-    num_answers: int
-    num_correct: int
-    num_of_type: Mapping[str, int]
+    counts: Counter[str]
 
-    def count(self, kind: str) -> int:
-        return self.num_correct if kind == CORRECT else self.num_of_type.get(kind, 0)
+    def percent(self, kind: str) -> float:
+        return 100 * self.counts[kind] / self.counts.total()
 
     def row(self, kind: str) -> dict[str, Any]:
-        count = self.count(kind)
         named = {"source": "measured", "method": self.method, "kind": kind}
-        return named | {"num_answers": count, "percent": 100 * count / self.num_answers}
+        return named | {"num_answers": self.counts[kind], "percent": self.percent(kind)}
 
 
 def make(source: Source) -> FigureContent:
@@ -68,8 +65,7 @@ def make(source: Source) -> FigureContent:
 
 def breakdown(method: str, samples: Sequence[Sample], types: Mapping[int, str]) -> Breakdown:
     judged = [sample for sample in samples if sample.score is not None]
-    counts = Counter(types[id(sample)] for sample in judged if is_error(sample))
-    return Breakdown(method, len(judged), len(judged) - sum(counts.values()), dict(counts))
+    return Breakdown(method, Counter(types[id(sample)] if is_error(sample) else CORRECT for sample in judged))
 
 
 def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], str]:
@@ -96,7 +92,7 @@ def _types(source: Source, errors: Sequence[Sample]) -> tuple[dict[int, str], st
 
 
 def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mapping[str, str]]) -> FigureContent:
-    has_untyped = any(b.count(UNTYPED) for b in breakdowns)
+    has_untyped = any(b.counts[UNTYPED] for b in breakdowns)
     kinds = [CORRECT, *TYPES, *([UNTYPED] if has_untyped else [])]
     height = 1.0 + 0.42 * len(breakdowns)
     figure, (shares, paper) = new_figure(10.4, height + 3.2, nrows=2, height_ratios=[height + 0.3, 1.5])
@@ -117,8 +113,8 @@ def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mappi
         for row, accuracy in zip(printed, accuracies, strict=True)
     ]
     in_words = " ".join(
-        f"{shortened(b.method)}: {b.num_correct} of {b.num_answers} correct, "
-        + ", ".join(f"{b.count(kind)} {kind}" for kind in kinds[1:] if b.count(kind))
+        f"{shortened(b.method)}: {b.counts[CORRECT]} of {b.counts.total()} correct, "
+        + ", ".join(f"{b.counts[kind]} {kind}" for kind in kinds[1:] if b.counts[kind])
         + "."
         for b in breakdowns
     )
@@ -134,7 +130,7 @@ def picture(breakdowns: Sequence[Breakdown], label: str, printed: Sequence[Mappi
 def _stacked(panel: Axes, breakdowns: Sequence[Breakdown], kinds: Sequence[str]) -> None:
     left = [0.0] * len(breakdowns)
     for index, kind in enumerate(kinds):
-        widths = [100 * b.count(kind) / b.num_answers for b in breakdowns]
+        widths = [b.percent(kind) for b in breakdowns]
         colour = COLOURS[(index - 1) % len(COLOURS)] if index else SOFT
         ground: dict[str, Any] = {"color": colour, "hatch": HATCHES[index], "edgecolor": PAGE}
         panel.barh(range(len(breakdowns)), widths, left=left, height=0.62, label=kind, **ground)
@@ -142,7 +138,7 @@ def _stacked(panel: Axes, breakdowns: Sequence[Breakdown], kinds: Sequence[str])
             if width >= 4:
                 # A number can be read whatever the hatching behind it.
                 box = {"facecolor": PAGE, "edgecolor": "none", "pad": 1.5}
-                text = f"{breakdowns[y].count(kind):,}"
+                text = f"{breakdowns[y].counts[kind]:,}"
                 panel.text(start + width / 2, y, text, ha="center", va="center", fontsize=9, bbox=box)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     name_bars(panel, [b.method for b in breakdowns])

@@ -107,7 +107,6 @@ class ReadAnswers:
     """A model's answers to the first problems of a benchmark; `label` says whose and to what."""
 
     label: str
-    cell: Cell
     samples: Mapping[tuple[str, int], Sample]
     credit: Mapping[tuple[str, int], TokenCredit]
 
@@ -135,7 +134,7 @@ def answers(source: Source) -> ReadAnswers:
             "The benchmark's problems on this machine are not the ones that were answered.",
         )
     title = find_task(source.task).title
-    return ReadAnswers(f"{label} on {title}", cell, {answer: samples[answer] for answer in credit}, credit)
+    return ReadAnswers(f"{label} on {title}", {answer: samples[answer] for answer in credit}, credit)
 
 
 def words(credits: Sequence[TokenCredit], min_count: int = 1) -> list[Word]:

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
@@ -43,7 +44,7 @@ def every_figure(text):
     """Each figure's `picture` with its arguments, with `text` wherever a text comes from outside."""
     label = f"GRPO{text}"
     credit = replace(CREDITED, texts=(text or "The", *CREDITED.texts[1:]))
-    breakdown = errors.Breakdown(label, 10, 4, {"perception": 3, "reasoning": 2, "unexplained": 1})
+    breakdown = errors.Breakdown(label, Counter(correct=4, perception=3, reasoning=2, unexplained=1))
     points = [scale.Point(label, task, 1.07e6, 45.0, 5.0) for task in scale.TASKS]
     return {
         "connectivity": (connectivity.picture, [i / 100 for i in range(100)], label, published("connectivity")),
@@ -160,7 +161,7 @@ def test_a_clusters_share_is_of_the_credit_and_its_tokens_keep_their_order(drawn
 
 
 def test_the_kinds_of_errors_and_the_right_answers_make_up_all(drawn):
-    breakdown = errors.Breakdown("GRPO", 10, 4, {"perception": 3, "reasoning": 2, "unexplained": 1})
+    breakdown = errors.Breakdown("GRPO", Counter(correct=4, perception=3, reasoning=2, unexplained=1))
     rows = drawn(errors.picture, [breakdown], "MathVision", published("errors")).rows
     measured = {row["kind"]: float(row["percent"]) for row in rows if row["source"] == "measured"}
     kinds = {"perception": 30, "knowledge": 0, "reasoning": 20, "extraction": 0, "unexplained": 10}
