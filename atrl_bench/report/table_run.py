@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, overlap_note
 from atrl_bench.digests import canonical_json
@@ -21,10 +21,10 @@ from atrl_bench.experiments.rates import Rates, span_text
 from atrl_bench.experiments.run_dir import read_settings
 from atrl_bench.experiments.spread import assumed_spreads
 from atrl_bench.papers.printed import printed_beside
-from atrl_bench.papers.scores import PrintedScores
 from atrl_bench.printable import Block, Record, counted
 from atrl_bench.report.answers import AnswerSource, Pages, remembered_shades, write_samples
 from atrl_bench.report.build import build_table, made_with, rate_grids, rate_note
+from atrl_bench.report.cells import CellAt
 from atrl_bench.report.charts import Drawing, draw
 from atrl_bench.report.differences import contrasts, with_headroom
 from atrl_bench.report.front_page import write_index
@@ -80,16 +80,14 @@ def render(
     """
     run_dir = plan.run_dir
     with run_dir.open_store() as store:
-        beside, rates = _beside(plan), best_rates(plan, store)
-        keys = cell_keys(plan.at(rates), store)
-        record = _record(plan, store, beside, cell_keys(plan, store) if rates else keys)
-        table, drawings = _read(plan, store, record, beside)
+        planned = _PlannedTable(plan, store)
+        table, drawings = planned.read()
         if with_credit:
-            _shade_changes(plan, store, keys)
+            _shade_changes(plan, store, planned.keys)
         shades = remembered_shades(run_dir)
         known = plan.profile.generated_data
-        answers = AnswerSource(store, keys, run_dir.data_dir, shades, max_problems, has_known_anchors=known)
-        files = _write(table, drawings, record, answers, run_dir.reports)
+        answers = AnswerSource(store, planned.keys, run_dir.data_dir, shades, max_problems, has_known_anchors=known)
+        files = _write(table, drawings, planned.record, answers, run_dir.reports)
     return TableRun(table, (*files, write_index(run_dir)), num_done_now, failures or {})
 
 
@@ -156,35 +154,74 @@ def read_table(plan: Plan, store: Store) -> Table:
 
     Where rows are compared at their best learning rates, these are its numbers, and all rates stand beside them.
     """
-    beside = _beside(plan)
-    return _read(plan, store, _record(plan, store, beside, cell_keys(plan, store)), beside)[0]
+    return _PlannedTable(plan, store).read()[0]
 
 
-class _Beside(NamedTuple):
-    """What a table has beside its measured numbers."""
+class _PlannedTable:
+    """A planned table as far as the store is filled: its numbers, what stands beside them, the record of its files."""
 
-    printed: PrintedScores
-    notes: list[str]
-    lacking: dict[str, str]
+    def __init__(self, plan: Plan, store: Store) -> None:
+        self.plan, self.store, self.rates = plan, store, best_rates(plan, store)
+        self.printed = printed_beside(plan.definition)
+        self.notes = [*_look_notes(plan), *_overlap_notes(plan)]
+        self.lacking = _obstacles(plan)
 
+    @cached_property
+    def keys(self) -> dict[CellAt, list[str]]:
+        """The cells of its numbers."""
+        return cell_keys(self.plan.at(self.rates), self.store)
 
-def _beside(plan: Plan) -> _Beside:
-    return _Beside(printed_beside(plan.definition), [*_look_notes(plan), *_overlap_notes(plan)], _obstacles(plan))
+    @cached_property
+    def record(self) -> PageRecord:
+        """Of its files as they would be now: all that its numbers and its words depend on."""
+        plan, store = self.plan, self.store
+        keys = cell_keys(plan, store) if self.rates else self.keys
+        cells = [(at, [store.cell(key) for key in of_cell]) for at, of_cell in sorted(keys.items())]
+        key = page_key(
+            *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds),
+            *(runs_by_rate(plan, store), cells, plan.run_dir.environment(), self.printed, self.notes, self.lacking),
+        )
+        return PageRecord(store, f"{file_stem(plan.definition.id)}.json", key)
 
-
-def _read(plan: Plan, store: Store, record: PageRecord, beside: _Beside) -> tuple[Table, dict[str, Drawing] | None]:
-    reports = plan.run_dir.reports
-    if (files := record.unchanged(reports)) is not None:
+    def read(self) -> tuple[Table, dict[str, Drawing] | None]:
+        """The table, and its drawings where it is the one that was rendered."""
+        reports = self.plan.run_dir.reports
+        if (files := self.record.unchanged(reports)) is None:
+            return self._built(), None
         table, *figures = [(file, (reports / file["name"]).read_text(encoding="utf-8")) for file in files]
         drawings = {file["shows"]: Drawing(file["name"], text, file["described"]) for file, text in figures}
         return table_from_json(table[1]), drawings
-    return _built(plan, store, beside), None
 
+    def _built(self) -> Table:
+        plan, store, rates = self.plan, self.store, self.rates
+        table = self._at(rates)
+        if rates:
+            table = replace(
+                table,
+                equal_rate=self._at({}).comparisons,
+                grids=(*table.grids, *rate_grids(plan, store, rates)),
+                notes=(rate_note(plan, store, rates), *table.notes),
+            )
+        table = with_headroom(table, plan.definition)
+        said = _before_and_after(table, plan)
+        return replace(table, notes=(said, *table.notes)) if said else table
 
-def _built(plan: Plan, store: Store, beside: _Beside) -> Table:
-    table = _with_rates(plan, store, beside)
-    said = _before_and_after(table, plan)
-    return replace(table, notes=(said, *table.notes)) if said else table
+    def _at(self, rates: Rates) -> Table:
+        plan, store, at = self.plan, self.store, self.plan.at(rates)
+        table = build_table(
+            plan.definition,
+            store,
+            profile=plan.profile,
+            cell_keys=cell_keys(at, store),
+            runs={row: list(chain(*of_row.values())) for row, of_row in runs_by_rate(at, store).items()},
+            seeds=plan.seeds,
+            recipes=plan.definition.recipes(),
+            printed=self.printed,
+            notes=self.notes,
+            lacking=self.lacking,
+            rates={row: text for row, of_seed in rates.items() if (text := span_text(of_seed))},
+        )
+        return made_with(with_protocols(table, plan.definition), plan.profile, plan.run_dir.environment())
 
 
 def _before_and_after(table: Table, plan: Plan) -> str:
@@ -212,48 +249,6 @@ def _problems(table: Table, item: Comparison) -> dict[str, int]:
     counted_columns = zip(table.columns, item.differences, strict=False)
     of_columns = {column.id: found.estimate.num_problems for column, found in counted_columns if found is not None}
     return {name: count for name, count in of_columns.items() if name != AVERAGE}
-
-
-def _with_rates(plan: Plan, store: Store, beside: _Beside) -> Table:
-    rates = best_rates(plan, store)
-    if not rates:
-        return with_headroom(_table_at(plan, store, {}, beside), plan.definition)
-    table = _table_at(plan, store, rates, beside)
-    table = replace(
-        table,
-        equal_rate=_table_at(plan, store, {}, beside).comparisons,
-        grids=(*table.grids, *rate_grids(plan, store, rates)),
-        notes=(rate_note(plan, store, rates), *table.notes),
-    )
-    return with_headroom(table, plan.definition)
-
-
-def _table_at(plan: Plan, store: Store, rates: Rates, beside: _Beside) -> Table:
-    at = plan.at(rates)
-    table = build_table(
-        plan.definition,
-        store,
-        profile=plan.profile,
-        cell_keys=cell_keys(at, store),
-        runs={row: list(chain(*of_row.values())) for row, of_row in runs_by_rate(at, store).items()},
-        seeds=plan.seeds,
-        recipes=plan.definition.recipes(),
-        printed=beside.printed,
-        notes=beside.notes,
-        lacking=beside.lacking,
-        rates={row: text for row, of_seed in rates.items() if (text := span_text(of_seed))},
-    )
-    return made_with(with_protocols(table, plan.definition), plan.profile, plan.run_dir.environment())
-
-
-def _record(plan: Plan, store: Store, beside: _Beside, keys: Mapping[tuple[str, str], Sequence[str]]) -> PageRecord:
-    """The record of a planned table as it would be now: all that its numbers and its words depend on."""
-    cells = [(at, [store.cell(key) for key in of_cell]) for at, of_cell in sorted(keys.items())]
-    key = page_key(
-        *(plan.definition.model_dump_json(), plan.profile.model_dump_json(), plan.seeds),
-        *(runs_by_rate(plan, store), cells, plan.run_dir.environment(), beside),
-    )
-    return PageRecord(store, f"{file_stem(plan.definition.id)}.json", key)
 
 
 def _obstacles(plan: Plan) -> dict[str, str]:
