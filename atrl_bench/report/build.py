@@ -5,9 +5,10 @@ And its grids: what the training runs say of their credit and of themselves, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition
 from atrl_bench.experiments.plan import Plan, cell_keys, runs_by_rate
@@ -83,7 +84,7 @@ def build_table(
         published=published_rows(published, printed, published_footnotes),
         comparisons=tuple(comparisons(source, measured, published_claims(published, printed.scores))),
         grids=(*of_looking, *training_grids(definition, runs)),
-        notes=(*_notes(source, cells, tied), *_rounding(source, measured), *notes),
+        notes=(*_notes(source, measured, cells, tied), *notes),
         footnotes=footnotes.all(),
         published_footnotes=published_footnotes.all(),
         has_average=definition.average,
@@ -152,7 +153,9 @@ def credit_name(row: RowDefinition) -> str:
     return f"{row.credit.rule}, preset {row.credit.preset}" + (f", {changed}" if changed else "")
 
 
-def _notes(source: TableSource, cells: Mapping[CellAt, TableCell], tied: Sequence[str]) -> list[str]:
+def _notes(
+    source: TableSource, measured: MeasuredCells, cells: Mapping[CellAt, TableCell], tied: Sequence[str]
+) -> list[str]:
     definition = source.definition
     of_column = {column: [cell for (_, of), cell in cells.items() if of == column] for column in source.columns}
     settings = [dict(cell.provenance) for cell in cells.values()]
@@ -178,33 +181,24 @@ def _notes(source: TableSource, cells: Mapping[CellAt, TableCell], tied: Sequenc
         counts=sum_counts(cell.counts for of_cells in of_column.values() for cell in of_cells),
         tied=list(dict.fromkeys(map(definition.column_label, tied))),
         all_tied=set(tied) == set(source.all_columns),
+        rounding=ROUNDING,
+        **_exactness(measured),
     )
 
 
-def _rounding(source: TableSource, measured: MeasuredCells) -> Iterator[str]:
-    """How exact a number has to be, where a gold answer is one: by the rule, and by what a question allows."""
+def _exactness(measured: MeasuredCells) -> dict[str, Any]:
+    """How exact a number has to be, where a gold answer is one: by what the questions of a column say and allow."""
     golds_of: dict[str, list[Gold]] = {}
     for (_, column), scores in measured.scores.items():
         golds = (problem.gold for part in scores.parts for problem in part.problems)
         golds_of.setdefault(column, [gold for gold in golds if gold.metric == "equal" and not gold.choices])
-    if not any(char.isdigit() for golds in golds_of.values() for gold in golds for char in gold.answer):
-        return
-    label = source.definition.column_label
+    has_numbers = any(char.isdigit() for golds in golds_of.values() for gold in golds for char in gold.answer)
+    to_decimals, to_gold = (
+        [column for column, golds in golds_of.items() if any(isinstance(gold.precision, kind) for gold in golds)]
+        for kind in (int, str)
+    )
     tolerances = {column: max((gold.tolerance for gold in golds), default=0.0) for column, golds in golds_of.items()}
-    parts = [ROUNDING]
-    for kind, rule in (
-        (int, "both are rounded to the decimal places of the question"),
-        (str, "a number is right that rounds to the gold"),
-    ):
-        columns = [column for column, golds in golds_of.items() if any(isinstance(g.precision, kind) for g in golds)]
-        if columns:
-            parts.append(f"On {' and '.join(map(label, columns))} {rule}.")
-    parts += [
-        f"On {label(column)} a number may be off by what its question allows, at most {100 * most:.3g} %."
-        for column, most in tolerances.items()
-        if most
-    ]
-    yield " ".join(parts)
+    return {"has_numbers": has_numbers, "to_decimals": to_decimals, "to_gold": to_gold, "tolerances": tolerances}
 
 
 def _replaced_models(definition: TableDefinition) -> list[str]:
@@ -274,23 +268,18 @@ def _means(words: GridWords, runs: Sequence[Run]) -> dict[str, float | None]:
 
 
 def rate_note(plan: Plan, store: Store, rates: Rates) -> str:
-    tried = ", ".join(f"{rate:g}" for rate in sorted(plan.definition.rates))
-    note = (
-        f"Each training stands here at that learning rate of {tried} times the profile's which the row's other seeds "
-        "pick by their accuracy in the second half of training; the same comparisons at one rate for all stand below."
+    label, runs = plan.definition.row_label, runs_by_rate(plan, store)
+    [note] = lines_of(
+        "rates.txt.j2",
+        tried=[f"{rate:g}" for rate in sorted(plan.definition.rates)],
+        broke=[
+            f"{label(row)} at {rate_text(rate)} ({sum(map(broke, at_rate))} of {len(at_rate)})"
+            for row, of_row in runs.items()
+            for rate, at_rate in sorted(of_row.items())
+            if any(map(broke, at_rate))
+        ],
+        undecided=[label(row) for row, of_seed in rates.items() if not of_seed],
     )
-    label = plan.definition.row_label
-    out = [
-        f"{label(row)} at {rate_text(rate)} ({sum(map(broke, runs))} of {len(runs)})"
-        for row, of_row in runs_by_rate(plan, store).items()
-        for rate, runs in sorted(of_row.items())
-        if any(map(broke, runs))
-    ]
-    if out:
-        note += f" Broke, ending with less than half of the accuracy at the start, and are out: {', '.join(out)}."
-    undecided = [label(row) for row, of_seed in rates.items() if not of_seed]
-    if undecided:
-        note += f" Not yet trained at all of them, and left open: {', '.join(undecided)}."
     return note
 
 
