@@ -5,7 +5,6 @@ A frame of every printed score, grouped by what papers share: the name of a chec
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
@@ -55,12 +54,7 @@ def concerning(paper: str, sections: Sequence[Section]) -> list[Section]:
 
 
 def _section(name: str, findings: Sequence[AuditFinding]) -> Section:
-    counts = Counter(finding.outcome for finding in findings)
-    summary = (
-        f"{len(findings)} comparisons: {counts['fails']} disagree with nothing stated that explains it, "
-        f"{counts['open']} under protocols that differ or are not stated, {counts['holds']} agree."
-    )
-    return section(name, summary, findings, far=FAR, common=COMMON)
+    return section(name, findings, far=FAR, common=COMMON)
 
 
 def _sizes() -> dict[str, int]:

@@ -48,7 +48,7 @@ def arithmetic(scores: Sequence[Score], derived: Sequence[Derived]) -> Section:
             for item, value in wrong
         ]
     num_wrong = sum(finding.details.get("wrong", 0) for finding in findings)
-    return section("arithmetic", f"{len(derived)} derived numbers: {num_wrong or 'none'} of them wrong.", findings)
+    return section("arithmetic", findings, derived=len(derived), wrong=num_wrong or "none")
 
 
 def recompute(item: Derived, values: Values) -> Decimal | None:
@@ -95,7 +95,7 @@ def follows(scores: Sequence[Score], paper: Paper) -> Section:
             findings += [finding for finding in found if finding.outcome != "holds"]
         if spec.gain_of:
             findings += _twins(members, spec.gain_of, values)
-    return section("follows", f"{sum(f.outcome == 'fails' for f in findings)} numbers do not follow.", findings)
+    return section("follows", findings)
 
 
 def baseline_address(score: Score, column: str) -> Address:
@@ -181,11 +181,7 @@ def prose(scores: Sequence[Score], claims: Sequence[Claim], orders: Sequence[Ord
     tables = {score.table for score in scores}
     findings = [_claim(claim, values) for claim in claims if tables_in(claim.computed_from) <= tables]
     findings += [_order(order, scores) for order in orders if order.table in tables]
-    return section(
-        "prose",
-        f"{sum(f.outcome == 'holds' for f in findings)} of {len(findings)} statements hold as printed.",
-        findings,
-    )
+    return section("prose", findings)
 
 
 def _claim(claim: Claim, values: Values) -> AuditFinding:

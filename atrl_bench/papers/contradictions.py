@@ -33,8 +33,7 @@ def contradictions(scores: Sequence[Score], same: Sequence[SameExperiment], stat
         AuditFinding(f"“{s.first}”", f"“{s.second}”", s.note, "fails" if s.sure == "certain" else "open", s.sure)
         for s in statements
     ]
-    fails = [finding for finding in findings if finding.outcome == "fails"]
-    return section("contradictions", f"{len(fails)} of {len(findings)} comparisons disagree.", findings)
+    return section("contradictions", findings)
 
 
 def coincidences(scores: Sequence[Score]) -> Section:
@@ -64,7 +63,7 @@ def coincidences(scores: Sequence[Score]) -> Section:
             for a, b in pairs
             if a.value == b.value
         ]
-    return section("coincidences", f"{len(findings)} equal pairs; about {near:.0f} are expected by chance.", findings)
+    return section("coincidences", findings, expected=near)
 
 
 def _chance_of_equality(a: Decimal, b: Decimal) -> float:
@@ -90,11 +89,8 @@ def below_baseline(scores: Sequence[Score], below: Sequence[Below]) -> Section:
                     details={"below": len(under), "cells": len(cells)},
                 )
             )
-    return section(
-        "below_baseline",
-        "; ".join(f"{f.where.partition(',')[0]} is {f.computed}" for f in findings) + "." if findings else "None.",
-        findings,
-    )
+    said = "; ".join(f"{f.where.partition(',')[0]} is {f.computed}" for f in findings) or "None"
+    return section("below_baseline", findings, said=said)
 
 
 def _same(what: str, members: Sequence[Score], why: str, sure: str) -> AuditFinding:

@@ -41,10 +41,16 @@ class Section:
         return Counter(finding.outcome for finding in self.findings)[outcome]
 
 
-def section(name: str, summary: str, findings: Iterable[AuditFinding], **numbers: float) -> Section:
-    """The section of a check, with its words of `reports/templates/audit.yaml`, in which these numbers stand."""
-    words = _words()[name]
-    return Section(name, words["title"], words["method"].format(**numbers), summary, tuple(findings))
+def section(name: str, findings: Iterable[AuditFinding], **values: object) -> Section:
+    """The section of a check: its words are those of `reports/templates/audit.yaml`, in which these values stand.
+
+    So do the number of its findings, `total`, and the numbers of those that hold, fail, and stay open.
+    """
+    found = tuple(findings)
+    outcomes = [finding.outcome for finding in found]
+    counts = {outcome: outcomes.count(outcome) for outcome in ("holds", "fails", "open")}
+    said = {field: text.format(total=len(found), **(counts | values)) for field, text in _words()[name].items()}
+    return Section(id=name, findings=found, **said)
 
 
 @cache

@@ -67,14 +67,8 @@ def granularity(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]], re
     ]
     unexplained = [finding.where for finding in findings if finding.outcome == "fails"]
     explained = [finding.where for finding in findings if finding.outcome == "holds"]
-    return section(
-        "granularity",
-        f"Confirmed beyond chance: {', '.join(explained) or 'none'}. Explained by no size that could be meant: "
-        f"{', '.join(unexplained) or 'none'}. The other {len(findings) - len(explained) - len(unexplained)} columns "
-        "fit some size, but chance would too.",
-        findings,
-        repeats=repeats,
-    )
+    named = {"explained": ", ".join(explained) or "none", "unexplained": ", ".join(unexplained) or "none"}
+    return section("granularity", findings, repeats=repeats, **named)
 
 
 def _fit_of(members: Sequence[Score], size: Size, repeats: int) -> Fit:
@@ -138,13 +132,10 @@ def last_digits(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) ->
         if len(members) >= 10
     ]
     rounded = [finding.where for finding in findings if finding.outcome == "fails"]
-    return section(
-        "last_digits",
-        f"Rounded to 0.05, by the look of it: {', '.join(rounded)}. Second decimals there carry no information."
-        if rounded
-        else "No table has more scores ending in 0 or 5 than chance gives.",
-        findings,
-    )
+    said = "No table has more scores ending in 0 or 5 than chance gives."
+    if rounded:
+        said = f"Rounded to 0.05, by the look of it: {', '.join(rounded)}. Second decimals there carry no information."
+    return section("last_digits", findings, said=said)
 
 
 def _explain_round(column: Sequence[Score], sizes: Sequence[Size]) -> bool:

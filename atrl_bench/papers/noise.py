@@ -63,12 +63,7 @@ def noise(scores: Sequence[Score], claims: Claims) -> Section:
     known = (members for members in spread.values() if members[0].task in claims.sizes)
     findings += [_spread(members, claims.sizes[members[0].task][0]) for members in known]
     readings = Counter(finding.details.get("reading") for finding in findings)
-    return section(
-        "noise",
-        f"{readings['beyond noise']} differences are beyond noise, {readings['noise']} are noise, "
-        f"{readings['undecided']} cannot be decided from what is printed.",
-        findings,
-    )
+    return section("noise", findings, readings=readings)
 
 
 def against_baseline(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]]) -> Section:
@@ -94,13 +89,8 @@ def against_baseline(scores: Sequence[Score], sizes: Mapping[str, Sequence[Size]
                     details=dict(readings),
                 )
             )
-    return section(
-        "baseline_noise",
-        "An arrow says by how much a row changed, not that it did: of "
-        f"{sum(sum(f.details.values()) for f in findings)} arrows "
-        f"{sum(f.details.get('beyond noise', 0) for f in findings)} are beyond noise.",
-        findings,
-    )
+    arrows = sum((Counter[str](finding.details) for finding in findings), Counter[str]())
+    return section("baseline_noise", findings, arrows=arrows.total(), beyond=arrows["beyond noise"])
 
 
 def _pairs(scores: Sequence[Score], at: Mapping[Address, Score]) -> list[tuple[Score, Score]]:

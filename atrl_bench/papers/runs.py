@@ -39,9 +39,7 @@ def weaker_baselines(scores: Sequence[Score], paper: Paper) -> Section:
                     sure=f"certain as arithmetic; the two differ in {_differ(baseline, best)}, which may be the point",
                     details={"gain": float(gain), "points": float(mine.value - best.value)},
                 )
-    return section(
-        "weaker_baselines", f"{len(findings)} gains are over a baseline that the paper beats itself.", findings.values()
-    )
+    return section("weaker_baselines", findings.values())
 
 
 def _differ(one: Score, other: Score) -> str:
@@ -85,11 +83,7 @@ def seeds(scores: Sequence[Score]) -> Section:
                 details={"best": len(best), "columns": len(told), "settings": what},
             )
         )
-    return section(
-        "seeds",
-        f"{sum(f.outcome == 'fails' for f in findings)} of {len(findings)} headlines are the best of their seeds.",
-        findings,
-    )
+    return section("seeds", findings)
 
 
 def _headline(best: Sequence[str], told: Sequence[str], columns: dict[str, list[Score]]) -> str:
@@ -129,7 +123,7 @@ def versions(scores: Sequence[Score], paper: Paper) -> Section:
                     sure="certain as printed; a release changes software and defaults, which are then worth so much",
                 )
             )
-    return section("versions", f"{len(findings)} rows have another number in another version.", findings)
+    return section("versions", findings)
 
 
 def code_against_text(paper: Paper) -> Section:
@@ -147,8 +141,4 @@ def code_against_text(paper: Paper) -> Section:
         )
         for name, value in paper.code.stated().items()
     ]
-    return section(
-        "code",
-        f"{sum(f.outcome == 'fails' for f in findings)} of {len(findings)} differ; the others are in the code alone.",
-        findings,
-    )
+    return section("code", findings)
