@@ -224,6 +224,7 @@ def test_answers_without_the_picture_are_compared_only_where_that_is_asked_for(s
     assert "--image none" in refused.value.next_step
 
 
+@pytest.mark.full
 def test_the_page_of_evaluations_says_what_two_cells_differ_in_and_how_many_were_of_other_rows(store, tmp_path):
     fixed = {"profile": "smoke", "limit": None, "run_seed": 0}
     decoding = {"repeats": 1, "temperature": 0, "top_p": 1.0, "max_new_tokens": 8, "dtype": "float32"}
