@@ -25,13 +25,15 @@ from atrl_bench.data.dataset import is_here
 from atrl_bench.data.sets import find_set
 from atrl_bench.engines.devices import memory_gb, visible_gpus
 from atrl_bench.engines.model_server import INSTALL, find_vllm
-from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.errors import AtrlBenchError, EndpointError, MissingDataError
 from atrl_bench.evaluation.tasks import expand
 from atrl_bench.experiments.cost import GB, training_needs
 from atrl_bench.experiments.definition import OWN, list_tables, load_table
 from atrl_bench.experiments.fetch import existing, free_disk_gb
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.grading.judge.judge import JudgeConfig
+from atrl_bench.models.chat_client import ChatClient
+from atrl_bench.models.completion import NoReplyError
 from atrl_bench.models.local import find_model
 from atrl_bench.models.shape import model_shape
 from atrl_bench.printable import Block, Command, Record, Rows, counted
@@ -274,16 +276,13 @@ def ask_judge(judge: JudgeConfig | None) -> Iterator[Check]:
     if judge is None:
         yield Check("judge", "ok", "none given: the rule grader alone decides, and reports say so")
         return
-    import httpx
-
-    base = judge.base_url.rstrip("/").removesuffix("/chat/completions")
-    key = os.environ.get(judge.api_key_variable)
+    base = judge.base_url
     fix = f"start the server, or name another; its key is read from {judge.api_key_variable}"
     try:
-        answer = httpx.get(f"{base}/models", timeout=SECONDS, headers={"Authorization": f"Bearer {key}"} if key else {})
-        names = [str(item["id"]) for item in answer.raise_for_status().json()["data"]]
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
-        found = f"{base} does not list its models: {str(error) or type(error).__name__}"
+        with ChatClient(judge) as client:
+            names = client.served_models(SECONDS)
+    except (NoReplyError, EndpointError) as error:
+        found = f"{base} does not list its models: {str(error).partition(chr(10))[0]}"
         yield Check("judge", "missing", found, fix)
         return
     is_served, found = judge.model in names, f"{base} serves {', '.join(names[:5]) or 'nothing'}"

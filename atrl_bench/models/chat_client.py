@@ -181,6 +181,16 @@ class ChatClient:
                 next_step="start the server, then run the same command again: what has been answered is stored",
             ) from error
 
+    def served_models(self, seconds: float | None = None) -> list[str]:
+        """What the server says that it serves; raises `NoReplyError` where it says nothing of the kind."""
+        status, _, content = self._exchange("GET", "/models", MAX_REPLY_BYTES, seconds=seconds)
+        if status != 200:
+            raise NoReplyError(f"status {status}")
+        try:
+            return [self._secret.redacted(str(model["id"])) for model in json.loads(content)["data"]]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise NoReplyError("the reply is no list of models") from error
+
     def retried(self, attempt: Callable[[], T]) -> T:
         """Call `attempt` again, each time after a longer wait, while it raises `NoReplyError`.
 
@@ -245,8 +255,11 @@ class ChatClient:
             raise NoReplyError(f"status {status}", wait=_seconds_asked_for(headers.get("Retry-After")))
         if status != 200:
             key = self.config.api_key_variable
-            served = self._served_models() if status == 404 else []
-            hint = f" It serves {', '.join(served)}." if served else ""
+            hint = ""
+            if status == 404:
+                with suppress(NoReplyError):
+                    served = [name[:MAX_NAME] for name in self.served_models()[:MAX_NAMES]]
+                    hint = f" It serves {', '.join(served)}." if served else ""
             if elsewhere := headers.get("Location"):
                 hint = f" It sends to {self._secret.redacted(elsewhere)[:300]}."
             then = f"check the address, the model name {self.config.model!r} and the key in ${key}"
@@ -258,14 +271,6 @@ class ChatClient:
                 why=(self._secret.redacted(body_text)[:300] + hint).strip(),
                 next_step=then,
             )
-
-    def _served_models(self) -> list[str]:
-        try:
-            status, _, content = self._exchange("GET", "/models", MAX_REPLY_BYTES)
-            names = [str(model["id"]) for model in json.loads(content)["data"]] if status == 200 else []
-            return [self._secret.redacted(name)[:MAX_NAME] for name in names[:MAX_NAMES]]
-        except (NoReplyError, ValueError, KeyError, TypeError, RecursionError):
-            return []
 
 
 def _address(url: str) -> SplitResult | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from http_servers import ChatServer
+from http_servers import ChatServer, hung_up
 
 from atrl_bench.cli.printing import text_of
 from atrl_bench.engines.model_server import Vllm
@@ -166,6 +166,26 @@ def test_a_judge_is_asked_for_its_models():
     (down,) = ask_judge(JudgeConfig(server.url, "a-judge"))
     assert down.state == "missing"
     assert "JUDGE_API_KEY" in down.fix
+
+
+def test_a_judge_whose_list_drips_is_waited_for_no_longer_than_its_limit_and_its_key_is_not_shown(monkeypatch):
+    def drip(connection):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+        for _ in range(30):
+            connection.sendall(b" ")
+            time.sleep(0.2)
+
+    monkeypatch.setattr(module, "SECONDS", 1)
+    monkeypatch.setenv("JUDGE_API_KEY", "sk-0123456789abcdef")
+    with ChatServer() as server:
+        server.expect_oneshot_request("/v1/models").respond_with_handler(lambda request: hung_up(request, drip))
+        server.expect_request("/v1/models").respond_with_json({"data": [{"id": "sk-0123456789abcdef"}]})
+        started = time.monotonic()
+        (slow,) = ask_judge(JudgeConfig(server.url, "a-judge"))
+        assert time.monotonic() - started < 3
+        (echo,) = ask_judge(JudgeConfig(server.url, "a-judge"))
+    assert (slow.state, echo.state) == ("missing", "missing")
+    assert "serves $JUDGE_API_KEY, not a-judge" in echo.found
 
 
 def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(monkeypatch, run_dir):
