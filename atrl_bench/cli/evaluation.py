@@ -209,13 +209,12 @@ def _with_columns(tasks: list[str], columns: str | None) -> list[str]:
 @with_options("as_json")
 def grade(
     options: Options,
-    file: Annotated[Path, Argument(help="JSON lines with `response`, `gold`, perhaps `choices`, `kind`, ...")],
-    metric: Annotated[str | None, Option(help="score all lines by this metric: equal, anls, mra, ...")] = None,
+    file: Annotated[Path, Argument(help="JSON lines with `response`, `gold`, perhaps `choices`, `metric`, ...")],
 ) -> None:
     """Grade a file of answers and say why for each."""
     from atrl_bench.grading import answer_file
 
-    show(answer_file.grade_file(file, metric=metric), options.as_json)
+    show(answer_file.grade_file(file), options.as_json)
 
 
 @with_options(*FOLDER, *ANSWERING, "paper")
@@ -232,7 +231,6 @@ def compare(
         str | None,
         Option(help="tasks that both answered; default: those of a row's table", autocompletion=complete_tasks),
     ] = None,
-    metric: Annotated[str | None, Option(help="such as acc@1,mean@8; default: each benchmark's own")] = None,
     image: Annotated[str | None, Option(help="compare what both lose without pictures: none, shuffled, ...")] = None,
 ) -> None:
     """Compare two evaluated models, problem by problem.
@@ -242,10 +240,7 @@ def compare(
     """
     from atrl_bench.report.compare import compare_models
 
-    show_table(
-        compare_models(a, b, names_of(task), options.measured_dir(), metrics=names_of(metric), image=image),
-        options.as_json,
-    )
+    show_table(compare_models(a, b, names_of(task), options.measured_dir(), image=image), options.as_json)
 
 
 @with_options(*FOLDER)

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.grade import GradingPool
-from atrl_bench.grading.scorers.registry import METRICS, find_metric
+from atrl_bench.grading.scorers.registry import METRICS
 from atrl_bench.printable import Block, Record, Rows, counted
 from atrl_bench.results.records import Gold, State
 from atrl_bench.settings import said
@@ -64,26 +64,23 @@ class GradedFile(Record):
         yield f"{counted(self.summary.lines, 'answer')}: {states}, mean {100 * self.summary.mean:.2f} %"
 
 
-def grade_file(path: Path, *, metric: str | None = None) -> GradedFile:
+def grade_file(path: Path) -> GradedFile:
     """The verdict on each line of a file.
 
-    A line may have any field of `Gold` beside `response` and `gold`; other fields are left alone. `metric` scores all
-    lines by that metric instead of their own.
+    A line may have any field of `Gold` beside `response` and `gold`; other fields are left alone.
     """
-    if metric not in (None, "equal"):
-        find_metric(str(metric))
     if not path.exists() or path.is_dir():  # a pipe has answers, too
         raise MissingDataError(f"There is no file {path}.", next_step="give a file of JSON lines")
-    if not (lines := tuple(_graded(path, metric))):
+    if not (lines := tuple(_graded(path))):
         raise InvalidFileError(f"{path} has no answers.", next_step="give a file of JSON lines")
     points = [line.points for line in lines]
     mean = sum(points) / len(points)
     return GradedFile(FileSummary(len(lines), mean, dict(Counter(line.state for line in lines))), lines)
 
 
-def _graded(path: Path, metric: str | None) -> Iterator[GradedLine]:
+def _graded(path: Path) -> Iterator[GradedLine]:
     with GradingPool() as pool:
-        lines = _lines(path, metric)
+        lines = _lines(path)
         while batch := list(islice(lines, BATCH_SIZE)):
             answers = [(response, gold) for _, response, gold in batch]
             for (number, *_), verdict in zip(batch, pool.grade_many(answers), strict=True):
@@ -95,20 +92,18 @@ def _short(text: str | None, width: int) -> str:
     return plain if len(plain) <= width else plain[: width - 1] + "…"
 
 
-def _lines(path: Path, metric: str | None) -> Iterator[tuple[int, str, Gold]]:
+def _lines(path: Path) -> Iterator[tuple[int, str, Gold]]:
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
-                yield number, *_parsed(path, number, line, metric)
+                yield number, *_parsed(path, number, line)
 
 
-def _parsed(path: Path, number: int, line: str, metric: str | None) -> tuple[str, Gold]:
+def _parsed(path: Path, number: int, line: str) -> tuple[str, Gold]:
     try:
         content = json.loads(line)
         response, answer = content["response"], content["gold"]
-        rules = {name: content[name] for name in RULES if content.get(name) is not None} | (
-            {"metric": metric} if metric else {}
-        )
+        rules = {name: content[name] for name in RULES if content.get(name) is not None}
         gold = _GOLD.validate_json(json.dumps({**rules, "answer": str(answer)}), strict=True)
         complaint = next(_complaints(gold), "")
     except ValidationError as error:

@@ -38,21 +38,13 @@ CAPTION = "Percent, each over the problems that the row has answered; difference
 Pairs = Mapping[str, tuple[Cell, Cell]]  # by task
 
 
-def compare_models(
-    a: str,
-    b: str,
-    tasks: Sequence[str] | None,
-    run_dir: RunDir,
-    *,
-    metrics: Sequence[str] | None = None,
-    image: str | None = None,
-) -> Table:
+def compare_models(a: str, b: str, tasks: Sequence[str] | None, run_dir: RunDir, *, image: str | None = None) -> Table:
     """Both models' scores and their paired difference for each task and suite, and on average.
 
     `a` and `b` are rows of tables (`main_7b:grpo`), models as `evaluate` takes them, names of models that were
-    evaluated, or keys of cells. `tasks` defaults to those of a row's table. `metrics` defaults to the number that each
-    benchmark is quoted by, over all repeats that both have. With `image`, a way to withhold pictures, it is the
-    difference of what both lose with them, their reliance.
+    evaluated, or keys of cells. `tasks` defaults to those of a row's table. A score is the number that its benchmark is
+    quoted by, over all repeats that both have. With `image`, a way to withhold pictures, it is the difference of what
+    both lose with them, their reliance.
     """
     ways = (None,) if image is None else (None, str(ImageCondition.parse(image)))
     with run_dir.open_store(read_only=True) as store:
@@ -69,7 +61,7 @@ def compare_models(
             models[name].name if name in models else name_of(cell.spec["model_name"], store)
             for name, cell in zip((a, b), first, strict=True)
         ]
-        definition = _definition(labels, tasks, pairs, metrics)
+        definition = _definition(labels, tasks, pairs)
         table = build_table(
             definition,
             store,
@@ -87,9 +79,7 @@ def compare_models(
     )
 
 
-def _definition(
-    labels: Sequence[str], tasks: Sequence[str], pairs: Pairs, metrics: Sequence[str] | None
-) -> TableDefinition:
+def _definition(labels: Sequence[str], tasks: Sequence[str], pairs: Pairs) -> TableDefinition:
     suites = {suite.name: suite.title for suite in list_suites()}
     columns: list[dict[str, str]] = []
     repeats = {
@@ -100,12 +90,9 @@ def _definition(
         if "@" in name:
             columns += _withheld(name, f"mean@{num_repeats}")
             continue
-        for metric in metrics or [f"headline@{num_repeats}"]:
-            named = {"id": name} if len(metrics or ()) < 2 else {"id": f"{name} {metric}", "subscript": metric}
-            if metrics is None and len(set(repeats.values())) > 1:
-                named["subscript"] = find_task(tasks_of(name)[0]).headline(num_repeats)
-            title = suites.get(name) or find_task(name).title
-            columns.append({"label": title, "task": name, "metric": metric, **named})
+        subscript = find_task(tasks_of(name)[0]).headline(num_repeats) if len(set(repeats.values())) > 1 else ""
+        about = {"task": name, "metric": f"headline@{num_repeats}", "subscript": subscript}
+        columns.append({"id": name, "label": suites.get(name) or find_task(name).title, **about})
     return table_of_cells(
         "compare",
         title=f"{labels[0]} against {labels[1]}",

@@ -11,7 +11,7 @@ import needs
 import pytest
 
 from atrl_bench.cli.printing import text_of
-from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
+from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.grading.answer_file import grade_file
 
 
@@ -39,7 +39,6 @@ def test_each_line_gets_a_state_and_a_reason(tmp_path):
     ]
     assert graded.answers[1].why == "the text of option B, gold B"
     assert asdict(graded.summary) == {"lines": 4, "mean": 0.75, "states": {"correct": 3, "unparseable": 1}}
-    assert {line.grader for line in grade_file(file, metric="anls").answers} == {"anls"}
     assert all(len(line) <= 80 for line in text_of(graded).splitlines())
     assert text_of(graded).endswith("4 answers: 3 correct, 1 unparseable, mean 75.00 %")
 
@@ -77,13 +76,11 @@ def test_a_bad_line_is_named_with_what_is_wrong(tmp_path, line, reason):
     assert reason in str(caught.value)
 
 
-def test_a_missing_file_one_without_answers_and_an_unknown_metric_are_errors(tmp_path):
+def test_a_missing_file_and_one_without_answers_are_errors(tmp_path):
     with pytest.raises(InvalidFileError, match="has no answers"):
         grade_file(written(tmp_path / "empty.jsonl"))
     with pytest.raises(MissingDataError):
         grade_file(tmp_path / "none.jsonl")
-    with pytest.raises(UnknownNameError):
-        grade_file(written(tmp_path / "a.jsonl"), metric="anlss")
 
 
 def test_answers_come_through_a_pipe_too(tmp_path):
@@ -106,6 +103,6 @@ def test_answers_come_through_a_pipe_too(tmp_path):
     ],
 )
 def test_mathruler_decides_by_the_last_box(tmp_path, response, gold, right):
-    file = written(tmp_path / "a.jsonl", {"response": response, "gold": gold})
-    (line,) = grade_file(file, metric="mathruler").answers
+    file = written(tmp_path / "a.jsonl", {"response": response, "gold": gold, "metric": "mathruler"})
+    (line,) = grade_file(file).answers
     assert (line.state == "correct") is right

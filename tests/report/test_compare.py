@@ -16,7 +16,7 @@ from atrl_bench.report.compare import compare_models
 from atrl_bench.report.evaluations import write_evaluations
 from atrl_bench.report.table_model import Table, TableCell
 from atrl_bench.report.text import render_json, terminal_text
-from atrl_bench.results.records import Gold, Problem, Verdict
+from atrl_bench.results.records import Verdict
 
 PROFILE = load_profile("smoke")
 
@@ -98,16 +98,6 @@ def test_whatever_differs_beside_the_model_is_said(store, tmp_path):
         assert said in text
 
 
-def test_the_metrics_that_are_named_have_a_column_each(store, tmp_path):
-    problems = [Problem(name, name, "?", Gold("1"), meta={"key": "2steps_1"}) for name in ("p0", "p1", "p2")]
-    for model, marks in (("a", "+-+"), ("b", "+--")):
-        fill_cell(store, spec(model, "wemath_testmini"), marks, problems=problems)
-    table = compared(tmp_path, "a", "b", ["wemath_testmini"], metrics=["acc@1", "score_strict@1"])
-    assert [column.text for column in table.columns] == ["WeMath acc@1", "WeMath score_strict@1"]
-    assert table.says == ""
-    assert cell_of(table, 1).difference.test == "paired t, cluster bootstrap"
-
-
 def test_models_are_found_by_name_and_cells_by_key(store, tmp_path):
     a, b = fill_cell(store, spec("org/a"), "+-"), fill_cell(store, spec("served"), "--")
     by_name = compared(tmp_path, "org/a", "served", ["geoqa_test"])
@@ -127,7 +117,7 @@ def test_several_benchmarks_have_an_average_that_the_answer_is_about(store, tmp_
     for task, better in (("geoqa_test", 6), ("mathvista_testmini", 1)):
         fill_cell(store, spec("a", task), "+" * better + "-" * (8 - better))
         fill_cell(store, spec("b", task), "-" * 8)
-    table = compared(tmp_path, "a", "b", ["geoqa_test", "mathvista_testmini"], metrics=["acc@1"])
+    table = compared(tmp_path, "a", "b", ["geoqa_test", "mathvista_testmini"])
     assert [column.id for column in table.columns] == ["geoqa_test", "mathvista_testmini", "average"]
     # 6/8 and 1/8, seven eighths of two.
     assert cell_of(table, 2).difference.estimate.mean == pytest.approx(7 / 16)
@@ -163,7 +153,7 @@ def test_a_suite_is_compared_as_the_mean_of_its_parts(store, tmp_path):
     for task, gained in zip(suite.tasks, (1, 3), strict=True):
         fill_cell(store, spec("a", task), "+" * gained + "-" * (4 - gained))
         fill_cell(store, spec("b", task), "-" * 4)
-    table = compared(tmp_path, "a", "b", [suite.name], metrics=["acc@1"])
+    table = compared(tmp_path, "a", "b", [suite.name])
     assert [column.id for column in table.columns] == [*suite.tasks, suite.name]
     # (1/4 + 3/4) / 2
     assert cell_of(table, 2).difference.estimate.mean == 0.5
