@@ -121,7 +121,6 @@ def serve(
     options: Options,
     model: Annotated[str, Argument(help="mini, a hub id, or a folder such as a trained row's checkpoint")],
     port: Annotated[int | None, Option(min=1, max=65535, help="default: one that is free")] = None,
-    seconds: Annotated[float, Option(min=1, help="how long it may take to start")] = 1800,
 ) -> None:
     """Serve a model by vLLM, with the flags that decide its number.
 
@@ -143,7 +142,7 @@ def serve(
     options.say(f"Starting vLLM {find_vllm().version} for {model}.")
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        with serving(model, run_dir, devices, f"serve {model}", port=port, seconds=seconds) as server:
+        with serving(model, run_dir, devices, f"serve {model}", port=port) as server:
             ready = {"model": server.name, "base_url": server.base_url, "log": server.log}
             show(ready, options.as_json, text=f"Serving {server.name} at {server.base_url}\nLog: {server.log}")
             options.say("Ctrl-C stops it.")

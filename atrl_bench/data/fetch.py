@@ -90,7 +90,7 @@ def _bring(item: Ingredient, folder: Path) -> Path:
     if item.url is not None:
         return _download(item.url, item.sha256, folder)
     _lay_out(item.part, folder)
-    return folder / (item.file or item.folder or "")
+    return folder / (item.folder or "")
 
 
 def _download(url: str, sha256: str | None, folder: Path) -> Path:

@@ -31,21 +31,17 @@ class RepositoryPart(Settings):
 
 
 class Ingredient(Settings):
-    """A file that a dataset is made from: at an address, or in a repository, perhaps in an archive there."""
+    """What a dataset is made from: a file at an address, or an archive in a repository."""
 
     url: str | None = None
     sha256: str | None = None  # of what is at the address
     hub_id: str | None = None
-    file: str | None = None
     archive: str | None = None
     folder: str | None = None  # inside the archive
 
     @property
     def part(self) -> RepositoryPart:
-        assert self.hub_id is not None
-        return RepositoryPart(
-            hub_id=self.hub_id, files=tuple(filter(None, [self.file])), archives=tuple(filter(None, [self.archive]))
-        )
+        return RepositoryPart(hub_id=str(self.hub_id), archives=(str(self.archive),))
 
 
 class Made(Settings):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import importlib.metadata
 import os
 import shutil
@@ -91,17 +90,12 @@ class ModelServer:
         return EndpointError(what, why=why, next_step=f"read {self.log}, then give the same command again")
 
     def _answers(self) -> bool:
-        host, _, port = self.base_url.removeprefix("http://").removesuffix("/v1").rpartition(":")
-        if not self._listens_at(int(port)):
-            return False
-        connection = http.client.HTTPConnection(host, int(port), timeout=5)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        import httpx
+
+        root = httpx.URL(self.base_url)
+        with suppress(httpx.HTTPError):  # no proxy knows this machine
+            return self._listens_at(root.port or 0) and httpx.get(root.join("/health"), trust_env=False).is_success
+        return False
 
     def _listens_at(self, port: int) -> bool:
         """Whether it is this server that does: on a shared machine somebody else may have taken the port meanwhile."""

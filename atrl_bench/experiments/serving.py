@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.engines.devices import Devices, memory_gb
-from atrl_bench.engines.model_server import START_SECONDS, ModelServer, find_vllm, running_vllm
+from atrl_bench.engines.model_server import ModelServer, find_vllm, running_vllm
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.evaluation.cell_spec import Engine
 from atrl_bench.experiments.cost import gpus_to_serve
@@ -33,20 +33,14 @@ def installed_engine() -> Engine:
 
 @contextmanager
 def serving(
-    model: str | Path,
-    run_dir: RunDir,
-    devices: Devices,
-    name: str,
-    *,
-    port: int | None = None,
-    seconds: float = START_SECONDS,
+    model: str | Path, run_dir: RunDir, devices: Devices, name: str, *, port: int | None = None
 ) -> Iterator[ModelServer]:
     """A healthy server of the model, which reads images as this process does, and logs to `NAME.vllm.log`."""
     ref, sizes = find_model(model, download=True), run_dir.profile.evaluation
     log = run_dir.root / "logs" / f"{file_name(name)}.vllm.log"
     flags = flags_for(ref, run_dir, devices)
     with running_vllm(find_vllm(), ref.folder, ref.name, flags, devices=devices, log=log, port=port) as server:
-        server.wait_until_healthy(seconds)
+        server.wait_until_healthy()
         _require_same_reading(server, ref, sizes)
         yield server
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.lab.chains import FILLERS, Said, chain, corpus, right, said
-from atrl_bench.lab.worlds import BaseTraining, Chains, StageSteps, World, world_of_base
+from atrl_bench.lab.worlds import Chains, StageSteps, World, world_of_base
 from atrl_bench.mini import base as mini_base
 from atrl_bench.mini.base import Example, OnProgress, batches_of, imitate, imitation_loss, save_base
 from atrl_bench.mini.code_words import CODE, GIVEN_FRACTION, given
@@ -124,20 +124,6 @@ def start_model(seed: int, base: str | None = None) -> Any:
     return model
 
 
-def train_stage(model: Any, stage: Stage, training: BaseTraining, on_step: Callable[[float], object]) -> None:
-    """Train a model through one stage; `on_step(loss)` is called after each step."""
-    imitate(
-        model,
-        stage.batches,
-        partial(imitation_loss, weight_V=token_weights(stage.steps)),
-        num_steps=stage.steps.num_steps,
-        learning_rate=stage.steps.learning_rate,
-        weight_decay=training.weight_decay,
-        max_grad_norm=training.max_grad_norm,
-        on_step=on_step,
-    )
-
-
 def rebuild_base(world: World, name: str, out: Path, *, on_progress: OnProgress = lambda *_: None) -> Path:
     """Train base `name` of a world and return its folder `out`: safetensors, processor files, and base.json."""
     todo, training, base = stages(world, name), world.training, world.bases[name]
@@ -146,7 +132,16 @@ def rebuild_base(world: World, name: str, out: Path, *, on_progress: OnProgress 
     model = start_model(base.eyes_seed, base.start_from)
     done, num_steps = count(1), sum(stage.steps.num_steps for stage in todo)
     for stage in todo:
-        train_stage(model, stage, training, lambda loss: on_progress(next(done), num_steps, loss))
+        imitate(
+            model,
+            stage.batches,
+            partial(imitation_loss, weight_V=token_weights(stage.steps)),
+            num_steps=stage.steps.num_steps,
+            learning_rate=stage.steps.learning_rate,
+            weight_decay=training.weight_decay,
+            max_grad_norm=training.max_grad_norm,
+            on_step=lambda loss: on_progress(next(done), num_steps, loss),
+        )
     settings = {
         "world": world.model_dump(mode="json", exclude={"bases"}),
         "name": name,
