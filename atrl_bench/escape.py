@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import textwrap
 import unicodedata
+from functools import cache
+from pathlib import Path
 
 WIDTH = min(80, max(40, shutil.get_terminal_size((80, 24)).columns))  # of a line on a terminal
 
@@ -13,73 +16,12 @@ WIDTH = min(80, max(40, shutil.get_terminal_size((80, 24)).columns))  # of a lin
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": "$<$",
-    ">": "$>$",
-    "|": "$|$",
-    '"': "''",
-    "“": "``",
-    "”": "''",
-    "‘": "`",
-    "’": "'",
-    "`": r"\textquoteleft{}",
-    "→": r"$\rightarrow$",
-    "·": r"$\cdot$",
-    "≈": r"$\approx$",
-    "°": r"$^\circ$",
-    "ß": r"\ss{}",
-    "æ": r"\ae{}",
-    "Æ": r"\AE{}",
-    "œ": r"\oe{}",
-    "ø": r"\o{}",
-    "Ø": r"\O{}",
-    "ł": r"\l{}",
-    "Ł": r"\L{}",
-    "±": r"$\pm$",
-    "−": r"$-$",
-    "×": r"$\times$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "α": r"$\alpha$",
-    "β": r"$\beta$",
-    "γ": r"$\gamma$",
-    "λ": r"$\lambda$",
-    "τ": r"$\tau$",
-    "φ": r"$\varphi$",
-    "Δ": r"$\Delta$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    "\n": " ",
-    "\t": " ",
-}
-# Accents that every font encoding of pdfLaTeX has.
-_ACCENTS = {
-    "\u0300": "`",
-    "\u0301": "'",
-    "\u0302": "^",
-    "\u0303": "~",
-    "\u0304": "=",
-    "\u0306": "u",
-    "\u0307": ".",
-    "\u0308": '"',
-    "\u030a": "r",
-    "\u030b": "H",
-    "\u030c": "v",
-    "\u0327": "c",
-}
+
+@cache
+def _latex() -> dict[str, dict[str, str]]:
+    """What stands for a character, and for an accent that every font encoding of pdfLaTeX has."""
+    content: dict[str, dict[str, str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    return content
 
 
 class Tex(str):
@@ -144,15 +86,15 @@ def running_latex(text: str) -> Tex:
 
 
 def _latex_character(character: str) -> str:
-    if character in _LATEX:
-        return _LATEX[character]
+    if (known := _latex()["characters"].get(character)) is not None:
+        return known
     if character.isascii():
         return character
     parts = unicodedata.normalize("NFD", character)
     base, accent = parts[:1], parts[1:]
-    if base.isascii() and base.isalpha() and accent in _ACCENTS:
+    if base.isascii() and base.isalpha() and accent in _latex()["accents"]:
         dotless = f"\\{base}" if base in "ij" else base
-        return f"\\{_ACCENTS[accent]}{{{dotless}}}"
+        return f"\\{_latex()['accents'][accent]}{{{dotless}}}"
     return f"[U+{ord(character):04X}]"
 
 
