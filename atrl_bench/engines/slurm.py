@@ -11,6 +11,7 @@ from pathlib import Path
 
 from atrl_bench.engines.devices import GPUS_PER_NODE, Cluster
 from atrl_bench.errors import EndpointError
+from atrl_bench.resources import folder
 
 FOLDER = Path("runs") / "slurm"  # of scripts and of what they print, below the folder that all machines share
 SECONDS_TO_SUBMIT = 120
@@ -27,7 +28,10 @@ class SlurmAllocation(Cluster):
         command = shlex.join(["atrl-bench", *arguments, "--on", "ray", "--yes"])
         path = FOLDER / f"{arguments[0]}.sbatch"
         FOLDER.mkdir(parents=True, exist_ok=True)
-        content = SCRIPT.format(nodes=self.nodes, gpus=self.gpus_per_node, folder=FOLDER, command=command)
+        content = (folder("recipes") / "launch" / "slurm.sh").read_text(encoding="utf-8")
+        values = {"nodes": self.nodes, "gpus": self.gpus_per_node, "folder": FOLDER, "command": command}
+        for name, value in values.items():
+            content = content.replace(f"{{{name}}}", str(value))
         path.write_text(content, encoding="utf-8")
         return path
 
@@ -44,35 +48,3 @@ def submit(script: Path) -> str | None:
             next_step=f"change it, or set what is missing as SBATCH_PARTITION or SBATCH_ACCOUNT, then: sbatch {script}",
         )
     return done.stdout.strip().partition(";")[0]
-
-
-SCRIPT = """\
-#!/bin/bash
-# Ray on every node of one allocation, and the command on the first of them.
-# SBATCH_PARTITION, SBATCH_ACCOUNT, SBATCH_TIMELIMIT and SBATCH_GPUS_PER_NODE go before what stands here.
-#SBATCH --job-name=atrl-bench
-#SBATCH --nodes={nodes}
-#SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={gpus}
-#SBATCH --exclusive
-#SBATCH --time=24:00:00
-#SBATCH --signal=B:USR1@120
-#SBATCH --requeue
-#SBATCH --open-mode=append
-#SBATCH --output={folder}/%j.out
-set -euo pipefail
-cd "$SLURM_SUBMIT_DIR"
-# Out of time: the same job waits for its turn again, and goes on from what is stored.
-trap 'scontrol requeue "$SLURM_JOB_ID"' USR1
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
-port=${{RAY_PORT:-6379}}
-export RAY_ADDRESS="$head:$port"
-srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" ray start --head --port="$port" --block &
-until ray status > /dev/null 2>&1; do kill -0 $!; sleep 2; done  # a head that has ended ends the script
-if (( SLURM_JOB_NUM_NODES > 1 )); then
-  others=$((SLURM_JOB_NUM_NODES - 1))
-  srun --overlap --nodes=$others --ntasks=$others --exclude="$head" ray start --address="$RAY_ADDRESS" --block &
-fi
-srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" {command} &
-wait $!  # in the background, so that the signal is heard
-"""
