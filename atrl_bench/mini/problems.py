@@ -7,9 +7,11 @@ tokens: the digits a response has to transcribe from the image, in reading order
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.mini.digits import Split, scans_of
@@ -139,41 +141,12 @@ def pick(*places: int) -> Solve:
     return lambda readings: _sum(tuple(readings[place] for place in places))
 
 
-_GEOMETRY = "As shown in the figure, "
-_SIDES = _GEOMETRY + "the sides of a {} are given. What is the {} of the {}?"
 # Each question, in ways that need no further words.
-_WORDINGS = {
-    "sum": ("What is the sum of all digits in the picture?", "Find the sum of the digits."),
-    "product": ("What is the product of the two digits?", "Find the product of the digits."),
-    "range": (
-        "What is the difference between the largest and the smallest digit?",
-        "Find the largest digit minus the smallest digit.",
-    ),
-    "extremes": (
-        "What is the sum of the largest and the smallest digit?",
-        "Find the largest digit plus the smallest digit.",
-    ),
-    "number_plus": ("The first two digits form a number. What is this number plus the last digit?",),
-    "rectangle_area": (_SIDES.format("rectangle", "area", "rectangle"),),
-    "rectangle_perimeter": (_SIDES.format("rectangle", "perimeter", "rectangle"),),
-    "triangle_perimeter": (_SIDES.format("triangle", "perimeter", "triangle"),),
-    "third_angle": (
-        _GEOMETRY + "two angles of a triangle are given in tens of degrees. Then the size of the third angle is ()",
-    ),
-    "mean": ("What is the mean of the two digits?",),
-    "quarter": ("What is one quarter of the sum of the two digits?",),
-    "above_nine": ("Is the sum of the two digits larger than nine?",),
-    "ends": ("List the smallest and the largest digit.",),
-    "largest_place": ("Which picture shows the largest digit?",),
-    "smallest_place": ("Which picture shows the smallest digit?",),
-    "first_sum": ("What is the sum of the first two digits?",),
-    "last_sum": ("What is the sum of the last two digits?",),
-    "outer_sum": ("What is the sum of the first and the last digit?",),
-}
+_WORDINGS: dict[str, list[str]] = json.loads(Path(__file__).with_name("wordings.json").read_text(encoding="utf-8"))
 
 
 def _kind(name: str, layout: str, num_digits: int, solve: Solve, **rest: Any) -> Kind:
-    return Kind(name, layout, num_digits, solve, _WORDINGS[name], **rest)
+    return Kind(name, layout, num_digits, solve, tuple(_WORDINGS[name]), **rest)
 
 
 KINDS: dict[str, Kind] = {
