@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from statistics import fmean, variance
 
 import numpy as np
+from pydantic import Field
 
 from atrl_bench.experiments.plan import Plan, best_rates, job_cells
 from atrl_bench.printable import counted
@@ -14,43 +16,18 @@ from atrl_bench.results.score_array import ScoreArray
 from atrl_bench.results.statistics.means import clustered_mean
 from atrl_bench.results.statistics.power import Spread
 from atrl_bench.results.store import Store
+from atrl_bench.settings import Settings, read_mapping
 
 
-@dataclass(frozen=True)
-class Assumed:
+class Assumed(Settings):
     """What is assumed of a difference where nothing is stored, with its sources: standard deviations and variances."""
 
-    benchmark_sd: float  # of a difference on one benchmark between training seeds
-    average_sd: float  # of the average
-    of_problem: float  # variance of one problem's difference that all pairs of trainings share
-    of_mixed: float  # and that each pair has alone
-    of_answer: float  # and that a new pair of answers changes
+    benchmark_sd: float = Field(description="of a difference on one benchmark between training seeds")
+    average_sd: float = Field(description="of the average")
+    of_problem: float = Field(description="variance of one problem's difference that all pairs of trainings share")
+    of_mixed: float = Field(description="and that each pair has alone")
+    of_answer: float = Field(description="and that a new pair of answers changes")
     sources: tuple[str, ...]
-
-
-PRINTED = Assumed(
-    0.0065,
-    0.0039,
-    0.064,
-    0.096,
-    0.144,
-    (
-        "seeds: sd 0.65 points a benchmark, 0.39 of an average: NoisyRollout against GRPO, 7B, four data seeds "
-        "(arXiv 2504.13055, table 10). A lower bound: order of the data alone.",
-        "problems: 16 % of them change between two trained models (Perception-R1's counts: 6, 6 and 12 of 50); two "
-        "fifths of that are the same in every pair of trainings, as in the mini profile.",
-        "answers: p (1 - p) of 0.072 a row on average (A Sober Look, arXiv 2504.07086, table 3).",
-    ),
-)
-# What `run-table main_7b --rows grpo,grpo_atrl --seeds 0,1,2` came to, means over its five benchmarks, rounded.
-GENERATED = Assumed(
-    0.015,
-    0.011,
-    0.020,
-    0.030,
-    0.023,
-    ("of main_7b under mini: GRPO + AT-RL against GRPO, three seeds, measured on 2026-11-25.",),
-)
 
 
 @dataclass(frozen=True)
@@ -64,7 +41,8 @@ class Spreads:
 
 def assumed_spreads(plan: Plan, num_problems: Mapping[str, int]) -> Spreads:
     """What is assumed under the plan's profile."""
-    of = GENERATED if plan.profile.generated_data else PRINTED
+    kind = "generated" if plan.profile.generated_data else "printed"
+    of = Assumed(**read_mapping(Path(__file__).with_suffix(".yaml"))[kind])
     of_answer = of.of_answer if plan.profile.evaluation.temperature > 0 else 0.0
     columns = {
         name: Spread(of.benchmark_sd**2, of.of_problem / count, of.of_mixed / count, of_answer / count)
