@@ -18,7 +18,6 @@ from atrl_bench.cli.options import (
     JudgePrices,
     JudgePrompt,
     Options,
-    allow_code,
     complete_row_models,
     complete_tasks,
     names_of,
@@ -119,7 +118,6 @@ def evaluate(
     from atrl_bench.models.budget import Budget
     from atrl_bench.models.chat_client import EndpointConfig
 
-    allow_code(options.allow_code)
     if (max_cost is not None and not base_url) or (prices and max_cost is None):
         raise BadParameter("--max-cost is for --base-url, and --prices for --max-cost: what answers here costs hours")
     budget = None if max_cost is None else Budget(max_cost, prices_of(prices))

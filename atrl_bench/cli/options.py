@@ -278,6 +278,10 @@ def with_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., N
             options = Options(**{name: values.pop(name) for name in names})
             if options.paper is not None:
                 options = replace(options, paper=known_paper(options.paper))
+            if options.allow_code:
+                from atrl_bench.sandbox.isolation import PERMISSION
+
+                os.environ[PERMISSION] = "1"
             verb(options=options, **values)
 
         signature = inspect.signature(verb, eval_str=True)
@@ -349,10 +353,3 @@ def hours_of(text: str | None) -> float | None:
     if match is None or not float(match[1]):
         raise BadParameter(f"{text!r} is no length of time: 2000h or 20m", param_hint="--budget")
     return float(match[1]) / (60 if match[2] == "m" else 1)
-
-
-def allow_code(allowed: bool) -> None:
-    from atrl_bench.sandbox.isolation import PERMISSION
-
-    if allowed:
-        os.environ[PERMISSION] = "1"

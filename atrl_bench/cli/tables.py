@@ -15,7 +15,6 @@ from atrl_bench.cli.options import (
     STARTING,
     WHERE,
     Options,
-    allow_code,
     complete_ablations,
     complete_columns,
     complete_rows,
@@ -67,7 +66,6 @@ def run_table(
 
     The same command again resumes: whatever is in the store is not done twice.
     """
-    allow_code(options.allow_code)
     if (until is None) != (effect is None) or (budget is not None and until is None):
         raise BadParameter("goes with --until decided, and that with it", param_hint="--effect")
     if design is not None:
@@ -137,7 +135,6 @@ def ablate(
     """
     from atrl_bench.experiments.plan import plan_ablation
 
-    allow_code(options.allow_code)
     settings = [*([] if topk is None else [f"topk={topk}"]), *(set_ or [])]
     _run(_planned(options, lambda run_dir: plan_ablation(ablation, run_dir, settings, **options.selection)), options)
 

@@ -18,7 +18,7 @@ from atrl_bench.grading.judge.judge import JudgeConfig
 from atrl_bench.models import local
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Sampling
-from atrl_bench.models.served import ServedModel
+from atrl_bench.models.served import served_digest
 from atrl_bench.models.templates import PROMPT_VERSION, template_text
 from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
@@ -141,17 +141,17 @@ def cell_spec(
     if options.engine is not None and not is_served(task):
         options = replace(options, engine=None, endpoint=None)
     is_known = options.engine is not None or options.endpoint is None
-    ref: local.ModelRef | local.TrainedModel | ServedModel
     if not is_known and options.endpoint is not None:
-        ref = ServedModel(options.endpoint.model)
+        name, digest = options.endpoint.model, served_digest(options.endpoint.model)
     else:
         ref = model if isinstance(model, local.TrainedModel) else local.model_ref(model)
+        name, digest = ref.name, ref.digest
     condition = None if options.image is None else ImageCondition.parse(options.image)
     if condition is not None:
         condition.check(info)
     return CellSpec(
-        model_digest=ref.digest,
-        model_name=ref.name,
+        model_digest=digest,
+        model_name=name,
         task=info.stored_name,
         task_version=info.version,
         split=info.split,

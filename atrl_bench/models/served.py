@@ -13,7 +13,6 @@ import io
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -29,16 +28,9 @@ if TYPE_CHECKING:
 NUM_PICTURES = 64
 
 
-@dataclass(frozen=True)
-class ServedModel:
-    """A model that is only known by the name it is served under."""
-
-    name: str
-
-    @property
-    def digest(self) -> str:
-        """What a cell is keyed by: weights behind an endpoint cannot be read, and its address does not matter."""
-        return f"endpoint:{self.name}"
+def served_digest(name: str) -> str:
+    """What a cell of a served model is keyed by: its weights cannot be read, and its address does not matter."""
+    return f"endpoint:{name}"
 
 
 class EndpointModel:

@@ -19,7 +19,7 @@ from atrl_bench.experiments.definition import (
     list_tables,
 )
 from atrl_bench.experiments.plan import table_options
-from atrl_bench.models.served import ServedModel
+from atrl_bench.models.served import served_digest
 from atrl_bench.printable import flat_text
 from atrl_bench.profiles import Profile
 from atrl_bench.report.table_model import StateCounts, TableCell
@@ -217,7 +217,7 @@ def _evaluated(source: TableSource, row: RowDefinition) -> str:
     if cell is None:
         return row.label
     name = str(cell.spec["model_name"])
-    if cell.spec["model_digest"] == ServedModel(name).digest:
+    if cell.spec["model_digest"] == served_digest(name):
         return f"{name} --base-url URL"
     run = source.store.run(name)
     return name if run is None else f"runs/{source.profile.name}/{run.checkpoint}"

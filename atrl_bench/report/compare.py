@@ -21,7 +21,7 @@ from atrl_bench.experiments.progress import short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model, table_of
 from atrl_bench.experiments.run_dir import RunDir, read_settings
 from atrl_bench.models.local import model_ref
-from atrl_bench.models.served import ServedModel
+from atrl_bench.models.served import served_digest
 from atrl_bench.printable import flat
 from atrl_bench.report.build import build_table, made_with
 from atrl_bench.report.cells import tasks_of
@@ -173,7 +173,7 @@ def _find_pair(store: Store, a: str, b: str, info: Task, image: str | None, run_
                 why="Its model is there, its answers are not.",
                 next_step=f"atrl-bench status {run_dir.options}, or choose another --task",
             )
-        served = " --base-url URL" if store.cells(model_digest=ServedModel(first).digest) else ""
+        served = " --base-url URL" if store.cells(model_digest=served_digest(first)) else ""
         table = quote(read_settings(run_dir.root).tables.get(task, task))
         command = f"atrl-bench evaluate {first}{served} --tasks {table}" + (f" --image {image}" if image else "")
         if _tables_with(first):  # it is no model, and no command evaluates it

@@ -235,9 +235,13 @@ def test_what_is_printed_fits_eighty_columns_and_breaks_no_name(atrl_bench, argu
 
 def test_programs_of_models_may_run_in_the_processes_of_a_command_that_says_so(monkeypatch):
     monkeypatch.setenv(PERMISSION, "0")
-    options.allow_code(False)
+
+    def verb(options: options.Options) -> None: ...
+
+    command = options.with_options("allow_code")(verb)
+    command(allow_code=False)
     assert not is_permitted()
-    options.allow_code(True)
+    command(allow_code=True)
     assert is_permitted()
 
 
