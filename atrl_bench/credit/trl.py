@@ -258,6 +258,8 @@ class SampledRows(NamedTuple):
     visual_S: Tensor
     ids: Sequence[int]
     truth: TokenTruth | None
+    times: int = 1
+    """How many responses are this one."""
 
 
 class CreditWeights:
@@ -383,7 +385,8 @@ class CreditWeights:
                 truth = None if truths is None else truths[b]
                 of_tokens = {name: value_BT[b][row_T].numpy() for name, value_BT in zip(names, beside, strict=True)}
                 found, visual_S = looked(b, column_BS, row_BT), visual_BS[b][column_S]
-                tasks.append(self._task(found[0], visual_S, ids_BT[b][row_T].tolist(), truth, of_tokens, found))
+                ids = ids_BT[b][row_T].tolist()
+                tasks.append(self._task(found[0], visual_S, ids, truth, of_tokens=of_tokens, looked=found))
             pending.parts = [task.parts for task in tasks]
             return tasks
 
@@ -394,8 +397,8 @@ class CreditWeights:
         """Returns credit_T of each response, by the rows that sampling left of it."""
         tasks = [self._task(*response) for response in responses]
         credits = self.workers.begin(lambda: tasks)()
-        for credit, task in zip(credits, tasks, strict=True):
-            self.note_credit(credit, task.parts)
+        for credit, task, response in zip(credits, tasks, responses, strict=True):
+            self.note_credit(credit, task.parts, response.times)
         return [credit.credit_T for credit in credits]
 
     def _parts(self, ids: Sequence[int], truth: TokenTruth | None) -> dict[str, Any]:
@@ -427,6 +430,7 @@ class CreditWeights:
         visual_S: Tensor,
         ids: Sequence[int],
         truth: TokenTruth | None,
+        times: int = 1,
         of_tokens: Mapping[str, Any] = MappingProxyType({}),
         looked: Sequence[Tensor] = (),
     ) -> CreditTask:
@@ -438,7 +442,7 @@ class CreditWeights:
         if not math.isfinite(float(rows_TS.sum())):
             # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
             rows_TS, visual_S = torch.zeros(len(rows_TS), 1), torch.zeros(1, dtype=torch.bool)
-            self.num_non_finite += 1
+            self.num_non_finite += times
         elif len(looked) > 1:
             rows_TS, visual_S = torch.zeros(0, 0), torch.zeros(0, dtype=torch.bool)
             sketch = RowSketch.of_tensors(looked)
@@ -455,20 +459,20 @@ class CreditWeights:
         """Count responses whose prompt shows nothing."""
         self._counts["empty_visual"] += num_responses
 
-    def note_credit(self, credit: Credit, parts: Mapping[str, Any]) -> None:
-        """Keep what a credit is like, and whether it is on the right tokens: arrays of booleans."""
+    def note_credit(self, credit: Credit, parts: Mapping[str, Any], times: int = 1) -> None:
+        """Keep what the credit of so many responses is like, and whether it is on the right tokens: boolean arrays."""
         if not self.workers.num_workers:
             self.graph_seconds += credit.graph_seconds
         for name, value in credit.diagnostics.items():
-            self._note(name, value)
+            self._note(name, value, times)
         if "perception" in parts:
             is_anchor_T = torch.from_numpy(parts["perception"])
-            self._note("anchor_auc", anchor_auc(credit.credit_T, is_anchor_T))
-            self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, is_anchor_T))
+            self._note("anchor_auc", anchor_auc(credit.credit_T, is_anchor_T), times)
+            self._note("anchor_auc_connectivity", anchor_auc(credit.connectivity_T, is_anchor_T), times)
         for name in self._classes.keys() & parts.keys():
             if (is_of_class_T := torch.from_numpy(parts[name])).any():
-                self._note(f"{name}_share", float(credit.credit_T[is_of_class_T].sum() / credit.credit_T.sum()))
-                self._note(f"{name}_tokens", float(is_of_class_T.double().mean()))
+                self._note(f"{name}_share", float(credit.credit_T[is_of_class_T].sum() / credit.credit_T.sum()), times)
+                self._note(f"{name}_tokens", float(is_of_class_T.double().mean()), times)
 
     def pop_diagnostics(self) -> dict[str, tuple[float, float]]:
         """Returns means since the last call, and over how many responses each is, and `COUNTS`.
@@ -485,10 +489,10 @@ class CreditWeights:
         self._counts.clear()
         return told
 
-    def _note(self, name: str, value: float) -> None:
+    def _note(self, name: str, value: float, times: int) -> None:
         if not math.isnan(value):
-            self._totals[name] += value
-            self._counts[name] += 1
+            self._totals[name] += value * times
+            self._counts[name] += times
 
 
 class PendingWeights:

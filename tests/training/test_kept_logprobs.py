@@ -127,6 +127,27 @@ def test_credit_by_the_rows_of_sampling_is_that_of_a_pass_which_it_saves(make_tr
         assert noted(sampled, name) == pytest.approx(noted(passed, name), abs=1e-4)
 
 
+def test_responses_with_the_same_tokens_have_one_credit_which_counts_for_each_of_them(make_trainer):
+    sampled, passed = (make_trainer("grpo", credit="atrl") for _ in range(2))
+    passed.keeps_logprobs, begin, num_computed = False, sampled.credit.workers.begin, []
+
+    def counted(prepare):
+        num_computed.append(len(prepare()))
+        return begin(prepare)
+
+    sampled.credit.workers.begin = counted
+    for trainer in (sampled, passed):
+        trainer.sizes = trainer.sizes.model_copy(update={"temperature": 0.05})
+        trainer.estimator.every_group = True  # the same responses have the same rewards, and no advantage
+        trainer.sampler_agrees = True  # at this temperature rounding is twenty times as large
+        ids_BT = rollout_of(trainer, range(4)).response_ids_BT
+    assert num_computed == [len({(row // 4, *ids) for row, ids in enumerate(ids_BT.tolist())})]
+    assert num_computed[0] < 16
+    for name in ("credit/entropy", "credit/cut", "credit/connectivity_correlation"):
+        [(mean, count)], [(expected, _)] = sampled.notes[name], passed.notes[name]
+        assert (mean, count) == (pytest.approx(expected, abs=1e-4), 16)
+
+
 def test_credit_is_of_a_pass_where_the_sampler_is_another_policy(make_trainer):
     trainer, passed = (make_trainer("grpo", credit="atrl") for _ in range(2))
     passed.keeps_logprobs = False

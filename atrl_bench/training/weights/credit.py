@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 from itertools import accumulate, count
@@ -51,8 +52,12 @@ def comes_of_sampling(credit: CreditWeights, sizes: TrainingSizes, num_processes
 
 
 def credit_sampled(credit: CreditWeights, groups: Sequence[Group], rows: RowsOfDraws, needed_P: Sequence[bool]) -> None:
-    """Write down the credit of the responses in groups that need one, by their rows."""
-    wanted: dict[int, tuple[Group, list[int], Tensor]] = {}
+    """Write down the credit of the responses in groups that need one, by their rows.
+
+    Responses of a group with the same tokens were drawn by the same queries: what the first of them gets, all get.
+    """
+    distinct: dict[int, tuple[Group, list[int], Tensor]] = {}
+    needed: list[tuple[Group, int]] = []  # every response, with the number of the first that is the same
     numbers = count()
     for group, is_needed in zip(groups, needed_P, strict=True):
         kinds = group.token_fields.get("mm_token_type_ids")
@@ -60,17 +65,22 @@ def credit_sampled(credit: CreditWeights, groups: Sequence[Group], rows: RowsOfD
         visual_S = credit.visual_columns(torch.tensor([group.prompt_ids]), kinds_1S)[0]
         if not visual_S.any():
             credit.note_without_visual(len(group.response_ids))
+        first_of: dict[tuple[int, ...], int] = {}
         for ids, number in zip(group.response_ids, numbers, strict=False):
             if is_needed:
-                # A response has no token of an image.
-                wanted[number] = group, ids, torch.nn.functional.pad(visual_S, (0, len(ids)))
-    rows_of = rows.of({number: len(group.prompt_ids) for number, (group, _, _) in wanted.items()})
+                needed.append((group, first_of.setdefault(tuple(ids), number)))
+                if needed[-1][1] == number:
+                    # A response has no token of an image.
+                    distinct[number] = group, ids, torch.nn.functional.pad(visual_S, (0, len(ids)))
+    rows_of = rows.of({number: len(group.prompt_ids) for number, (group, _, _) in distinct.items()})
+    times = Counter(number for _, number in needed)
     responses = [
-        SampledRows(rows_of[number], visual_S, ids, group.example.get("token_truth"))
-        for number, (group, ids, visual_S) in wanted.items()
+        SampledRows(rows_of[number], visual_S, ids, group.example.get("token_truth"), times[number])
+        for number, (group, ids, visual_S) in distinct.items()
     ]
-    for (group, _, _), credit_T in zip(wanted.values(), credit.of_sampled(responses), strict=True):
-        group.credits.append(credit_T)
+    credit_of = dict(zip(distinct, credit.of_sampled(responses), strict=True))
+    for group, number in needed:
+        group.credits.append(credit_of[number])
 
 
 def credit_of_sampling(responses: Sequence[SampledResponse]) -> Tensor:
