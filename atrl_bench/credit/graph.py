@@ -103,7 +103,7 @@ class ScaledRows:
     sketch_TD: Tensor
     """A random projection of each row to length one, of a response too long to compare all rows; else no columns."""
     sampled_TN: Tensor
-    """Products of each row with those of the `sampled_tokens`."""
+    """Its products with the rows of the `sampled_tokens`; else no columns."""
     num_dropped: int
     """How many columns are left out."""
 
@@ -119,10 +119,10 @@ class ScaledRows:
         num_tokens, num_columns = raw_TS.shape
         scale_S = footprint_columns(attention, config) / bias_S
         square_S = scale_S.square()
-        sampled_NS = raw_TS[sampled_tokens(num_tokens)] * square_S
-        probes_SN = sampled_NS.T
-        if num_tokens > _EXACT_TOKENS and config.max_neighbours is not None:
-            probes_SN = torch.cat([probes_SN, random_signs(num_columns, _SKETCH_SIZE) * scale_S[:, None]], dim=1)
+        probes_SN = torch.empty(num_columns, 0)
+        if not _compares_all(num_tokens, config):
+            sampled_SN = (raw_TS[sampled_tokens(num_tokens)] * square_S).T
+            probes_SN = torch.cat([sampled_SN, random_signs(num_columns, _SKETCH_SIZE) * scale_S[:, None]], dim=1)
         blocks = attention.blocks
         # A buffer that is used again; a fresh one would cost more than the arithmetic.
         squares = torch.empty(max(map(len, blocks)) * num_columns) if len(blocks) > 1 else None
@@ -132,14 +132,17 @@ class ScaledRows:
             out = None if squares is None else squares[: block_BS.numel()].view(block_BS.shape)
             squared_BS = torch.mul(block_BS, block_BS, out=out)
             norms.append(squared_BS @ square_S[:width])
-            products.append(block_BS @ probes_SN[:width])
-        norm_T, product_TN = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in (norms, products))
-        sampled_TN, sketch_TD = product_TN[:, : len(sampled_NS)], product_TN[:, len(sampled_NS) :]
+            if probes_SN.shape[1]:
+                products.append(block_BS @ probes_SN[:width])
+        norm_T = torch.cat(norms) if len(norms) > 1 else norms[0]
+        sampled_TN = sketch_TD = torch.empty(num_tokens, 0)
+        if products:
+            sampled_TN, sketch_TD = torch.cat(products).tensor_split([probes_SN.shape[1] - _SKETCH_SIZE], dim=1)
         return cls(
             raw_TS,
             scale_S,
             norm_T=norm_T.sqrt_().clamp_min_(_TINY),
-            sketch_TD=torch.nn.functional.normalize(sketch_TD, dim=1) if sketch_TD.shape[1] else sketch_TD,
+            sketch_TD=torch.nn.functional.normalize(sketch_TD, dim=1) if products else sketch_TD,
             sampled_TN=sampled_TN,
             num_dropped=num_columns - int(np.count_nonzero(scale_S.numpy())),
         )
@@ -177,7 +180,8 @@ class ScaledRows:
 
         Of a long response with `max_neighbours`, only those in which one is probably among the other's best ones.
         """
-        if config.max_neighbours is not None and self.num_tokens > _EXACT_TOKENS:
+        if not _compares_all(self.num_tokens, config):
+            assert config.max_neighbours is not None
             tail_E, head_E = _likely_neighbours(self.sketch_TD, config.max_neighbours, config.min_edge_similarity)
             weight_E = self.cosines(tail_E, head_E)
             joined_E = weight_E > config.min_edge_similarity
@@ -190,9 +194,13 @@ class ScaledRows:
     def edge_density(self, config: CreditConfig) -> float:
         """Returns the share of token pairs with a cosine above tau_sim, before `max_neighbours`.
 
-        Near 1 the graph says nothing: every partition cuts it alike. Of a long response the `sampled_tokens` are
-        compared with all others.
+        Near 1 the graph says nothing: every partition cuts it alike. Of a long response with `max_neighbours` the
+        `sampled_tokens` are compared with all others.
         """
+        if not self.sampled_TN.shape[1]:
+            is_joined_TT = self.cosine_matrix.numpy() > config.min_edge_similarity
+            joined = np.count_nonzero(is_joined_TT) - np.count_nonzero(is_joined_TT.diagonal())
+            return joined / (self.num_tokens * (self.num_tokens - 1))
         norm_T, some = self.norm_T.numpy(), sampled_tokens(self.num_tokens)
         # A product, not a quotient: two rows of zeros are not joined, and nothing is divided by zero.
         joined_TN = self.sampled_TN.numpy() > config.min_edge_similarity * (norm_T[:, None] * norm_T[some])
@@ -259,6 +267,11 @@ def _products(left_NS: Tensor, right_MS: Tensor, first_N: Tensor, right_E: Tenso
     size = len(left_NS), len(right_MS)
     pairs = torch.sparse_csr_tensor(first_N, right_E, nothing, size, check_invariants=False)
     return torch.sparse.sampled_addmm(pairs, left_NS, right_MS.T, beta=0.0).values()
+
+
+def _compares_all(num_tokens: int, config: CreditConfig) -> bool:
+    """Returns whether all cosines of a response are computed, and not those of likely neighbours alone."""
+    return num_tokens <= _EXACT_TOKENS or config.max_neighbours is None
 
 
 def sampled_tokens(num_tokens: int) -> slice:
