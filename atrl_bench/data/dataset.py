@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from atrl_bench.data.archives import COMPLETE, ENDINGS
-from atrl_bench.data.layout import is_whole, own_file, split_files
+from atrl_bench.data.layout import Folder, is_whole, own_file, split_files
 from atrl_bench.data.published import Publication, RepositoryPart
-from atrl_bench.data.repository import Repository, listing
-from atrl_bench.data.source import Folder, Source
+from atrl_bench.data.repository import Listing, Repository, listing
 from atrl_bench.data.tables import SUFFIXES, kind_of, pictures_beside, read_light_rows, rows_sha256
 from atrl_bench.digests import digest_of_hashes, sha256_of
 from atrl_bench.errors import MissingDataError, NotFetchedError
 
+Source = Folder | Listing
 IN_TABLES = Publication()  # images are embedded, and nothing is beside them
 MAX_NAMED = 6  # files that an error lists
 

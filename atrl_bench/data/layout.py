@@ -8,13 +8,40 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from atrl_bench.digests import sha256_of
 
 ALL_SUBSETS = "All"  # what a dataset's card may call the union of its subsets, without a folder of that name
 OUTSIDE = "outside this folder: "  # how the name of a file begins that no row may show
 MAX_NAME = 60  # letters of such a name that are shown
 _SHARD = re.compile(r"-\d+-of-(\d+)")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Files in a folder on this machine; a `Listing` of a repository answers the same, so that no key differs."""
+
+    root: Path
+
+    def match(self, pattern: str) -> list[str]:
+        """The files whose path in the folder matches, sorted; `**/` stands for any folders, or none."""
+        paths = (path.relative_to(self.root) for path in self.root.glob(pattern) if path.is_file())
+        return sorted(path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts))
+
+    def paths(self, names: Sequence[str]) -> list[Path]:
+        return [self.root / name for name in names]
+
+    def sha256(self, names: Sequence[str]) -> list[str]:
+        return sha256_of(self.paths(names))
+
+    def is_here(self, names: Sequence[str]) -> bool:
+        return all(path.is_file() for path in self.paths(names))
+
+    def __str__(self) -> str:
+        return str(self.root)
 
 
 def split_files(names: Sequence[str], split: str, config: str | None = None) -> list[str]:
