@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from atrl_bench.analysis.contamination import similarity
-from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, ProblemIndex, Tally
+from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, Search
 from atrl_bench.analysis.contamination.similarity import read_picture, read_text
 from atrl_bench.data.own import short
 from atrl_bench.data.pictures import open_picture
@@ -104,12 +104,12 @@ def overlap(train: str, tasks: Sequence[str], run_dir: RunDir) -> Contamination:
         # Set once for all threads: filters are the process's. A picture that claims to be enormous is not decoded.
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         tests = {info.name: list(_task_items(info, run_dir)) for info in infos}
-        tallies = {task: Tally(ProblemIndex([item for item, _ in items])) for task, items in tests.items()}
+        searches = {task: Search([item for item, _ in items]) for task, items in tests.items()}
         num_read = num_unreadable = 0
         for item, unreadable in _train_items(train, run_dir):
             num_read, num_unreadable = num_read + 1, num_unreadable + unreadable
-            for tally in tallies.values():
-                tally.add(item)
+            for search in searches.values():
+                search.add(item)
     counts = tuple(
         TaskContamination(
             train=train,
@@ -118,9 +118,9 @@ def overlap(train: str, tasks: Sequence[str], run_dir: RunDir) -> Contamination:
             num_train=num_read,
             num_unreadable_pictures=num_unreadable,
             num_problems=len(tests[info.name]),
-            num_overlapping=sum(tallies[info.name].counts()[kind] for kind in FOUND),
-            counts=tallies[info.name].counts(),
-            pairs=tuple(tallies[info.name].found()),
+            num_overlapping=sum(searches[info.name].counts()[kind] for kind in FOUND),
+            counts=searches[info.name].counts(),
+            pairs=tuple(searches[info.name].found()),
         )
         for info in infos
     )

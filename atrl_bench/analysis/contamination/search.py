@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from atrl_bench.analysis.contamination.similarity import Gallery, Picture, Text
 
@@ -50,11 +50,12 @@ class Overlap:
         return self.test[:20], f"= {self.train[:20]}", f"text {text}", f"picture {picture}"
 
 
-class ProblemIndex:
-    """The problems of a benchmark, ready to be looked for."""
+class Search:
+    """The problems of a benchmark, ready to be looked for, and what was found of them so far: a few pairs of a kind."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = list(items)
+        self._found: dict[tuple[str, str], list[Overlap]] = defaultdict(list)  # by test problem and kind
         self._by_words: dict[tuple[str, ...], list[int]] = defaultdict(list)
         postings: dict[int, list[int]] = defaultdict(list)
         for index, item in enumerate(self.items):
@@ -67,21 +68,21 @@ class ProblemIndex:
         self._owners = [index for index, _ in pictures]
         self._gallery = Gallery([picture for _, picture in pictures])
 
-    def pairs(self, train: Item) -> list[Overlap]:
-        """Every test problem that this training row is like, and how."""
+    def add(self, train: Item) -> None:
+        """Look for the test problems that this training row is like."""
         distances: dict[int, float] = {}
         for picture in train.pictures:
             for index, distance in self._gallery.find(picture).items():
                 owner = self._owners[index]
                 distances[owner] = min(distance, distances.get(owner, distance))
         similarities = self._alike(train.text)
-        overlaps = []
         for index in sorted(distances.keys() | similarities.keys()):
             test, similarity = self.items[index], similarities.get(index, 0.0)
             kind = _kind(test, train, similarity, index in distances)
             apart = round(distances[index], 3) if index in distances else None
-            overlaps.append(Overlap(test.item_id, train.item_id, kind, round(similarity, 3), apart))
-        return overlaps
+            found = self._found[test.item_id, kind]
+            if len(found) < MAX_PAIRS:
+                found.append(Overlap(test.item_id, train.item_id, kind, round(similarity, 3), apart))
 
     def _alike(self, text: Text) -> dict[int, float]:
         indices = set(self._by_words.get(text.words, ()))
@@ -90,37 +91,23 @@ class ProblemIndex:
         similarities = ((index, self.items[index].text.similarity(text)) for index in indices)
         return {index: similarity for index, similarity in similarities if similarity > 0}
 
+    def kind_of(self, item: Item) -> str | None:
+        """The strongest kind in which a test problem was found, or None."""
+        return next((kind for kind in KINDS if (item.item_id, kind) in self._found), None)
+
+    def counts(self) -> dict[str, int]:
+        """How many test problems there are of each kind, each counted once."""
+        kinds = Counter(map(self.kind_of, self.items))
+        return {kind: kinds[kind] for kind in KINDS}
+
+    def found(self) -> list[Overlap]:
+        """The pairs that count, each test problem's under its strongest kind."""
+        kinds = [(item.item_id, self.kind_of(item)) for item in self.items]
+        return [pair for name, kind in kinds if kind in FOUND for pair in self._found[name, kind]]
+
 
 def _kind(test: Item, train: Item, similarity: float, is_same_picture: bool) -> str:
     if is_same_picture:
         # Some benchmarks draw the whole question into the picture and leave the text empty.
         return SAME_QUESTION if similarity or not test.text.words else SAME_PICTURE
     return OTHER_PICTURE if test.is_shown and train.is_shown else TEXT_ALONE
-
-
-@dataclass
-class Tally:
-    """What was found of one benchmark so far, by test problem and kind: a few pairs of each."""
-
-    index: ProblemIndex
-    pairs: dict[tuple[str, str], list[Overlap]] = field(default_factory=dict)
-
-    def add(self, train: Item) -> None:
-        for pair in self.index.pairs(train):
-            known = self.pairs.setdefault((pair.test, pair.kind), [])
-            if len(known) < MAX_PAIRS:
-                known.append(pair)
-
-    def kind_of(self, item: Item) -> str | None:
-        """The strongest kind in which a test problem was found, or None."""
-        return next((kind for kind in KINDS if (item.item_id, kind) in self.pairs), None)
-
-    def counts(self) -> dict[str, int]:
-        """How many test problems there are of each kind, each counted once."""
-        kinds = Counter(map(self.kind_of, self.index.items))
-        return {kind: kinds[kind] for kind in KINDS}
-
-    def found(self) -> list[Overlap]:
-        """The pairs that count, each test problem's under its strongest kind."""
-        kinds = [(item.item_id, self.kind_of(item)) for item in self.index.items]
-        return [pair for name, kind in kinds if kind in FOUND for pair in self.pairs[name, kind]]
