@@ -25,6 +25,7 @@ TEMPLATES = folder("reports") / "templates"
 _FILTERS = ("percent", "half_width", "error", "interval", "direction", "signed", "p_value", "detectable")
 
 
+@cache  # a template is compiled once a process
 def environment(finalize: Callable[[Any], Any], **options: Any) -> Environment:
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -75,7 +76,6 @@ def render_page(template: str, *, images: str = "", script: str = "", **values: 
     )
 
 
-@cache
 def html_environment() -> Environment:
     # `select_autoescape` would not cover a template that ends in .j2, hence True for everything.
     return environment(_finalize, autoescape=True)

@@ -17,8 +17,8 @@ from typing import Literal
 
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, TableDefinition
 from atrl_bench.papers.scores import PrintedScores
+from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Footnotes, PublishedRow, PublishedScore, Row, Table, TableCell
-from atrl_bench.results import numbers
 from atrl_bench.results.statistics.means import Estimate
 
 Values = Sequence[Decimal | None]
@@ -191,30 +191,18 @@ def _claim(table: Table, published: PublishedRow, row: Row) -> tuple[Reproductio
 
 
 def _one(baseline: str, where: str, printed: PublishedScore, cell: TableCell) -> tuple[Reproduction, str]:
-    assert printed.score is not None
-    assert cell.estimate is not None
-    if printed.difference is None or cell.difference is None:
-        return _score(where, printed.score, cell.estimate)
-    gain, claimed = cell.difference.estimate, float(printed.difference) / 100
-    noise = noise_of(gain)
-    here = f"{numbers.signed(gain.mean)} ±{numbers.half_width(gain)} points against {baseline} {where}"
-    paper_gain = f"the paper's {numbers.signed(printed.difference)}"
+    is_gain = printed.difference is not None and cell.difference is not None
+    estimate = cell.difference.estimate if is_gain and cell.difference else cell.estimate
+    stated = printed.difference if is_gain else printed.score
+    assert estimate is not None
+    assert stated is not None
+    noise, apart = noise_of(estimate), estimate.mean - float(stated) / 100
+    kind: Reproduction = "within noise"
     if noise is None:
-        return "not comparable", f"Not comparable: {here} has no interval."
-    if abs(gain.mean - claimed) > noise:
-        way = "less" if gain.mean < claimed else "more"
-        return "not reproduced", f"Not reproduced: {here}, {way} than {paper_gain} by more than the noise of both."
-    is_clear = abs(gain.mean) > gain.half_width()
-    if is_clear and gain.mean * claimed > 0:
-        return "reproduced", f"Reproduced: {here}, as {paper_gain}, and different from zero."
-    return "within noise", f"Within noise: {here} agrees with {paper_gain} and with no gain at all."
-
-
-def _score(where: str, printed: Decimal, estimate: Estimate) -> tuple[Reproduction, str]:
-    noise, difference = noise_of(estimate), estimate.mean - float(printed) / 100
-    if noise is None:
-        return "not comparable", f"Not comparable: the score {where} has no interval."
-    here = f"{numbers.percent(estimate.mean)} % {where}, {numbers.signed(difference)} from the paper's {printed} %"
-    if abs(difference) > noise:
-        return "not reproduced", f"Not reproduced: {here}, more than the ±{numbers.percent(noise, 1)} of both."
-    return "reproduced", f"Reproduced: {here}, within the ±{numbers.percent(noise, 1)} of both."
+        kind = "not comparable"
+    elif abs(apart) > noise:
+        kind = "not reproduced"
+    elif not is_gain or (abs(estimate.mean) > estimate.half_width() and estimate.mean * float(stated) > 0):
+        kind = "reproduced"
+    about = {"baseline": baseline, "where": where, "estimate": estimate, "stated": stated, "noise": noise}
+    return kind, " ".join(lines_of("reproduction.txt.j2", kind=kind, is_gain=is_gain, apart=apart, **about))
