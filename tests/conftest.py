@@ -168,7 +168,10 @@ class Checkout:
         return done.stdout
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        import matplotlib
+
         environment = {"PYTHONPATH": str(self.root), "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
+        environment["MPLCONFIGDIR"] = matplotlib.get_cachedir()  # else each test has all fonts listed anew
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=self.folder,
