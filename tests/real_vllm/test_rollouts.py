@@ -1,10 +1,11 @@
 """Trainings whose responses a real vLLM samples: what it sees, what it says of its tokens, and what stops a run."""
 
 import json
+from functools import partial
 
 import pytest
 from trainer_parts import prompts_of
-from training.launched_rollouts import answers_of
+from training.launched_rollouts import answers_of, by_torchrun
 
 from atrl_bench.errors import AtrlBenchError
 from atrl_bench.models.decoding import Draw, sample
@@ -149,7 +150,8 @@ def test_processes_that_share_an_engine_are_answered_as_by_one_each_before_and_a
 ):
     world = ("real", base_folder, data_dir)
     *apart, whole = answers_of(*world, tmp_path / "apart", profile, sharing=1)
-    *together, parts = answers_of(*world, tmp_path / "together", profile, sharing=2, divided=divided)
+    launch = partial(by_torchrun, divided=divided)
+    *together, parts = answers_of(*world, tmp_path / "together", profile, sharing=2, launch=launch)
     for expected, found in zip(apart, together, strict=True):
         assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
         assert all(of == pytest.approx(is_, abs=1e-3) for (_, of), (_, is_) in zip(found, expected, strict=True))

@@ -233,22 +233,6 @@ def kill_9(base_folder, profile):
     return run
 
 
-@pytest.fixture
-def has_lines():
-    """Return a function that makes a moment: this metrics file has so many lines, and has had them so long."""
-
-    def make(path, count, seconds=0.0):
-        def reached():
-            if not path.is_file() or len(path.read_text().splitlines()) < count:
-                return False
-            time.sleep(seconds)
-            return True
-
-        return reached
-
-    return make
-
-
 STAND_IN = """#!{python}
 import pathlib, shutil, sys, yaml
 assert sys.argv[1:5] == ["-m", "verl.trainer.main_ppo", "--config-name", "verl"], sys.argv

@@ -4,7 +4,11 @@ What reads its data is a process of its own, which imports this file: what is la
 """
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,19 @@ def trained(recipe: str, base: str, data: str, out: str, profile: str) -> None:
     rollouts.GradingPool = pairs.GradingPool = CoinPool
     ANSWER_REWARDS["typed"] = AnswerReward(CoinReward, 0.0, "a coin")
     train_by(json.loads(recipe), base, data, out, profile)
+
+
+def killed(metrics: str, count: int, seconds: float, *training: str) -> None:
+    """Train, and kill this process when its file of metrics has so many lines, and has had them so long."""
+
+    def watch() -> None:
+        while not Path(metrics).is_file() or len(Path(metrics).read_text().splitlines()) < count:
+            time.sleep(0.005)
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+    trained(*training)
 
 
 def train_by(fields: dict[str, Any], base: str, data: str, out: str, profile: str) -> Any:

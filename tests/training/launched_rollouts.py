@@ -11,16 +11,20 @@ import pytest
 ROWS = {"0": range(3), "1": range(3, 8)}  # not as many for the one as for the other
 
 
-def answers_of(vllm, base, data, out, profile, *, sharing, divided=False):
-    """Return, before and after, the tokens and log-probabilities of all rows, and what each process reports."""
-    profile = profile.model_copy(update={"rollouts": profile.rollouts.model_copy(update={"tensor_parallel": sharing})})
+def by_torchrun(order, divided=False):
+    """Launch this file in two processes."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    folders = [base, data, out, profile.model_dump_json()]
     told = {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "ACCELERATE_USE_FSDP": str(divided).lower()}
-    out.mkdir()
-    command = [sys.executable, *launcher, __file__, vllm, *folders]
+    command = [sys.executable, *launcher, __file__, *order]
     done = subprocess.run(command, env=os.environ | told, check=False, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
+
+
+def answers_of(vllm, base, data, out, profile, *, sharing, launch=by_torchrun):
+    """Return, before and after, the tokens and log-probabilities of all rows, and what each process reports."""
+    profile = profile.model_copy(update={"rollouts": profile.rollouts.model_copy(update={"tensor_parallel": sharing})})
+    out.mkdir()
+    launch([vllm, base, data, out, profile.model_dump_json()])
     reports = [json.loads((out / f"process-{rank}.json").read_text()) for rank in ROWS]
     before, after = ([row for report in reports for row in report[when]] for when in ("before", "after"))
     return before, after, reports
@@ -38,6 +42,7 @@ def greedy(trainer):
 
 
 def main(vllm, base, data, out, profile):
+    sys.path.insert(0, str(Path(__file__).parents[1]))
     import fake_vllm
     from training.conftest import CoinPool
 
@@ -64,5 +69,4 @@ def main(vllm, base, data, out, profile):
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     main(*sys.argv[1:])

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import needs
 import pytest
+from forks import launcher
 from safetensors.torch import load_file
 
 from atrl_bench.digests import spec_key
@@ -136,13 +137,18 @@ def test_a_run_that_is_told_to_stop_saves_inside_its_rollout_and_ends_like_one_t
 
 @pytest.mark.slow
 def test_kill_9_at_three_moments_and_the_same_call_again_give_the_same_bytes(
-    run, uninterrupted, kill_9, has_lines, tmp_path, data_dir
+    run, uninterrupted, tmp_path, base_folder, data_dir, profile
 ):
     whole = run(uninterrupted, "dapo", credit="atrl")
-    folder = tmp_path / "killed" / whole.checkpoint.name
-    # In the first rollout's updates, while or after its checkpoint is written, in the second rollout's updates.
-    moments = [has_lines(folder / "metrics.jsonl", *at) for at in ((1,), (2, 0.05), (3,))]
-    kill_9(moments, data_dir, folder.parent, name="dapo", data="geometry3k", credit="atrl")
+    folder = tmp_path / whole.checkpoint.name
+    recipe = json.dumps({"name": "dapo", "data": "geometry3k", "credit": "atrl"})
+    training = [recipe, base_folder, data_dir, tmp_path, profile.model_dump_json()]
+    with launcher(Path(__file__).parent) as forked:
+        # In the first rollout's updates, while or after its checkpoint is written, in the second rollout's updates.
+        for lines, seconds in ((1, 0.0), (2, 0.05), (3, 0.0)):
+            metrics = folder / "metrics.jsonl"
+            assert forked("killed_run:killed", 1, metrics, lines, seconds, *training) == [-signal.SIGKILL]
+        assert forked("killed_run:trained", 1, *training) == [0]
     assert model_ref(folder).digest == whole.digest
 
 

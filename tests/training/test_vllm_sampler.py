@@ -16,6 +16,7 @@ import fake_vllm
 import numpy as np
 import pytest
 import torch
+from forks import launcher
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from trainer_parts import loss_of, noted, prompts_of, rollout_of, without_advantage
@@ -263,7 +264,14 @@ def test_processes_that_share_an_engine_ask_it_together_and_keep_the_answers_to_
 ):
     world = ("fake", base_folder, data_dir)
     by_vllm = profile.model_copy(update={"rollouts": Rollouts(engine="vllm")})
-    apart, together = (answers_of(*world, tmp_path / str(count), by_vllm, sharing=count) for count in (1, 2))
+    with launcher(Path(__file__).parent) as forked:
+
+        def launch(order):
+            assert forked("launched_rollouts:main", 2, *order) == [0, 0]
+
+        apart, together = (
+            answers_of(*world, tmp_path / str(count), by_vllm, sharing=count, launch=launch) for count in (1, 2)
+        )
     for expected, found in zip(apart[:2], together[:2], strict=True):
         assert [tokens for tokens, _ in found] == [tokens for tokens, _ in expected]
     assert apart[0] != apart[1]
