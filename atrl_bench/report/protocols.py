@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from atrl_bench.experiments.definition import RowDefinition, TableDefinition
+from atrl_bench.report.page import lines_of
 from atrl_bench.report.paper import noise_of
 from atrl_bench.report.table_model import Grid, GridCell, Row, Table
 from atrl_bench.results import numbers
 from atrl_bench.results.statistics.means import Estimate
-
-OURS, PRINTED = "our protocol", "the printed protocol"
 
 
 @dataclass(frozen=True)
@@ -28,30 +27,20 @@ class Pair:
     ours: Estimate | None
     as_printed: Estimate | None
 
-    def is_reached(self, measured: Estimate | None) -> bool:
-        noise = None if measured is None else noise_of(measured)
-        return self.printed is not None and noise is not None and abs(self._gap(measured)) <= noise
+    def is_reached(self, measured: Estimate) -> bool:
+        noise = noise_of(measured)
+        return noise is not None and abs(self._gap(measured)) <= noise
 
-    def _gap(self, measured: Estimate | None) -> float:
-        assert measured is not None
+    def _gap(self, measured: Estimate) -> float:
         return measured.mean - float(self.printed or 0) / 100
 
     @property
     def verdict(self) -> str:
         if self.printed is None or self.ours is None or self.as_printed is None:
             return ""
-        reached = [name for name, m in ((PRINTED, self.as_printed), (OURS, self.ours)) if self.is_reached(m)]
-        gap = f"{numbers.signed(self._gap(self.as_printed))} points from the printed {self.printed} %"
-        if not reached:
-            return f"cannot be reached: under neither protocol, {gap} as its authors ask."
-        if reached == [OURS]:
-            return (
-                f"was measured under another protocol than it states: {gap} as its authors ask, and within noise of it "
-                "as asked here."
-            )
-        if reached == [PRINTED]:
-            return f"reached as its authors ask; {OURS} differs by {self.difference} points."
-        return "reached under both protocols."
+        reached = self.is_reached(self.as_printed), self.is_reached(self.ours)
+        about = {"gap": self._gap(self.as_printed), "printed": self.printed, "difference": self.difference}
+        return " ".join(lines_of("protocols.txt.j2", as_printed=reached[0], as_here=reached[1], **about))
 
     @property
     def difference(self) -> str:
