@@ -138,9 +138,8 @@ MOMENTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("everyone", [False, True], ids=["one process", "both at once"])
-def test_a_shared_training_killed_in_each_phase_goes_on_to_the_same_bytes(
-    forked, base_folder, data_dir, profile, tmp_path, everyone
+def test_a_shared_training_of_which_one_process_or_both_are_killed_in_each_phase_goes_on_to_the_same_bytes(
+    forked, base_folder, data_dir, profile, tmp_path
 ):
     recipe = json.dumps({"name": "grpo", "data": "geometry3k", "credit": "atrl", "finetuning": "full"})
 
@@ -148,15 +147,16 @@ def test_a_shared_training_killed_in_each_phase_goes_on_to_the_same_bytes(
         order = [moment, recipe, base_folder, data_dir, out, profile.model_dump_json()]
         return forked("killed_together:process", 2, *order)
 
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole = tmp_path / "whole"
     assert run(whole) == [0, 0]
-    for phase, (place, number, process, steps) in MOMENTS.items():
-        moment = {"place": place, "number": number, "process": process, "everyone": everyone}
-        assert -signal.SIGKILL in run(killed, moment), phase
-        saved = killed.glob("*/resume/checkpoint-*")
-        assert sorted(int(path.name.removeprefix("checkpoint-")) for path in saved) == steps, phase
-    assert run(killed) == [0, 0]
-    assert left_of(killed) == left_of(whole)
+    for everyone, killed in [(False, tmp_path / "one process"), (True, tmp_path / "both at once")]:
+        for phase, (place, number, process, steps) in MOMENTS.items():
+            moment = {"place": place, "number": number, "process": process, "everyone": everyone}
+            assert -signal.SIGKILL in run(killed, moment), (killed.name, phase)
+            saved = killed.glob("*/resume/checkpoint-*")
+            assert sorted(int(path.name.removeprefix("checkpoint-")) for path in saved) == steps, (killed.name, phase)
+        assert run(killed) == [0, 0]
+        assert left_of(killed) == left_of(whole)
 
 
 def test_a_process_that_hangs_as_it_writes_a_checkpoint_is_named_once_the_others_have_waited_long_enough(
