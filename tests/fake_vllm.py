@@ -5,6 +5,7 @@ the vision encoder's outputs (kept by image until they are dropped), and with we
 """
 
 import importlib
+import os
 import sys
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
@@ -24,6 +25,7 @@ class LLM:
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         self.options, self.log, self.shift = options, [], 0.0
+        self.port = os.environ["MASTER_PORT"]
         self.model = AutoModelForImageTextToText.from_pretrained(model, dtype=getattr(torch, options["dtype"])).eval()
         self.processor = AutoProcessor.from_pretrained(model)
         self.seen = {}

@@ -111,7 +111,7 @@ def running_vllm(
     vllm: Vllm, model: Path, name: str, flags: Sequence[str], *, devices: Devices, log: Path, port: int | None = None
 ) -> Iterator[ModelServer]:
     """A vLLM that is starting to serve the model as `name`, printing to `log`, until the block ends."""
-    port = _free_port(port)
+    port = free_port(port)
     command = serve_command(vllm.program, model, name, flags, port)
     log.parent.mkdir(parents=True, exist_ok=True)
     variables = environment(devices) | {"VLLM_NO_USAGE_STATS": "1"}  # nobody is told what is served here
@@ -139,7 +139,7 @@ def serve_command(program: Path | str, model: Path | str, name: str, flags: Sequ
     return [str(program), "serve", str(model), "--served-model-name", name, *where, *flags]
 
 
-def _free_port(wanted: int | None) -> int:
+def free_port(wanted: int | None = None) -> int:
     """This port, or any that is free; raises `EndpointError` where somebody else would answer at it."""
     try:
         with socket.create_server((HOST, wanted or 0)) as listener:

@@ -34,6 +34,7 @@ from torch import Tensor
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import ensure_master_addr_port
 
+from atrl_bench.engines.model_server import free_port
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.models.vllm_flags import CPU_CACHE_BYTES
@@ -347,6 +348,7 @@ def _rendezvous(accelerator: Any) -> Iterator[None]:
     os.environ["RANK"] = str(accelerator.process_index)
     os.environ["LOCAL_RANK"] = str(accelerator.local_process_index)
     os.environ["WORLD_SIZE"] = str(accelerator.num_processes)
+    os.environ.setdefault("MASTER_PORT", str(free_port()))  # TRL tries the same few, side by side too
     ensure_master_addr_port()
     try:
         yield

@@ -130,7 +130,7 @@ def test_a_port_at_which_somebody_else_would_answer_is_refused(vllm, tmp_path):
 def test_who_took_the_port_after_it_was_found_free_is_not_taken_for_the_server(vllm, tmp_path, monkeypatch):
     with QuickServer() as stranger:
         stranger.expect_request("/health").respond_with_data("")
-        monkeypatch.setattr("atrl_bench.engines.model_server._free_port", lambda _: stranger.port)
+        monkeypatch.setattr("atrl_bench.engines.model_server.free_port", lambda _: stranger.port)
         starting = running_vllm(vllm, tmp_path / "model", "m", [], devices=Devices(), log=tmp_path / "log")
         with starting as server, pytest.raises(EndpointError, match=r"died(.|\n)*Address already in use"):
             server.wait_until_healthy(60)

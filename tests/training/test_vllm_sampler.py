@@ -117,6 +117,11 @@ def test_the_engine_gets_this_runs_limits_and_is_ended(make_by_vllm, profile):
     assert llm.log == ["end"]
 
 
+def test_trainings_that_begin_side_by_side_meet_their_engines_at_different_ports(make_by_vllm):
+    first, second = make_by_vllm(), make_by_vllm()  # nothing listens at the first one's when the second chooses
+    assert first.vllm.llm.port != second.vllm.llm.port
+
+
 def test_the_weights_of_each_rollout_are_there_before_it_is_sampled_and_no_image_is_remembered(make_by_vllm):
     trainer = make_by_vllm()
     llm = trainer.vllm.llm
