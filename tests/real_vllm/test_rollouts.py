@@ -1,15 +1,21 @@
 """Trainings whose responses a real vLLM samples: what it sees, what it says of its tokens, and what stops a run."""
 
 import json
+import subprocess
+import sys
 from functools import partial
+from importlib.metadata import version
 
 import pytest
 from trainer_parts import prompts_of
 from training.launched_rollouts import answers_of, by_torchrun
 
 from atrl_bench.errors import AtrlBenchError
+from atrl_bench.experiments.definition import load_table
+from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.decoding import Draw, sample
 from atrl_bench.models.prompt import Sampling
+from atrl_bench.profiles import load_profile
 from atrl_bench.training import vllm_sampler
 from atrl_bench.training.group_sampling import prompt_inputs
 from atrl_bench.training.rollout import joined_visuals
@@ -158,3 +164,16 @@ def test_processes_that_share_an_engine_are_answered_as_by_one_each_before_and_a
     assert apart[0] != apart[1]
     part, all_of_it = (max(report["weights"] for report in reports) for reports in (parts, whole))
     assert part < 0.6 * all_of_it  # half of each matrix, and the small rest
+
+
+@pytest.mark.parametrize("table", ["kl_free", pytest.param("main_7b", marks=pytest.mark.large)])
+def test_one_command_trains_each_row_of_a_table_on_rollouts_by_vllm_and_fills_every_cell(tmp_path, table):
+    words = ["run-table", table, "--profile", "smoke", "--rollouts", "vllm", "--out", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-m", "atrl_bench", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    with RunDir.at(tmp_path, load_profile("smoke")).open_store() as store:
+        samplers = [run.spec["rollouts"] for run in store.runs() if run.state == "done"]
+    trained = [row.id for row in load_table(table).rows if row.recipe]
+    assert [(by["engine"], by["version"]) for by in samplers] == [("vllm", version("vllm"))] * len(trained)
+    report = json.loads((tmp_path / "reports" / f"{table}.json").read_text())
+    assert all(cell["estimate"] for row in report["rows"] for cell in row["cells"])
