@@ -24,11 +24,12 @@ def trained(recipe: str, base: str, data: str, out: str, profile: str) -> None:
     train_by(json.loads(recipe), base, data, out, profile)
 
 
-def killed(metrics: str, count: int, seconds: float, *training: str) -> None:
-    """Train, and kill this process when its file of metrics has so many lines, and has had them so long."""
+def killed(awaited: str, count: int, seconds: float, *training: str) -> None:
+    """Train, and kill this process so long after a folder is there, or a file with so many lines."""
+    path = Path(awaited)
 
     def watch() -> None:
-        while not Path(metrics).is_file() or len(Path(metrics).read_text().splitlines()) < count:
+        while not path.is_dir() and not (path.is_file() and len(path.read_text().splitlines()) >= count):
             time.sleep(0.005)
         time.sleep(seconds)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -144,10 +144,11 @@ def test_kill_9_at_three_moments_and_the_same_call_again_give_the_same_bytes(
     recipe = json.dumps({"name": "dapo", "data": "geometry3k", "credit": "atrl"})
     training = [recipe, base_folder, data_dir, tmp_path, profile.model_dump_json()]
     with launcher(Path(__file__).parent) as forked:
-        # In the first rollout's updates, while or after its checkpoint is written, in the second rollout's updates.
-        for lines, seconds in ((1, 0.0), (2, 0.05), (3, 0.0)):
-            metrics = folder / "metrics.jsonl"
-            assert forked("killed_run:killed", 1, metrics, lines, seconds, *training) == [-signal.SIGKILL]
+        # In the first rollout's updates, while its checkpoint is written, once that has its name.
+        metrics, checkpoint = folder / "metrics.jsonl", folder / "resume" / "checkpoint-2"
+        for awaited, lines, seconds in ((metrics, 1, 0.0), (metrics, 2, 0.05), (checkpoint, 0, 0.0)):
+            assert forked("killed_run:killed", 1, awaited, lines, seconds, *training) == [-signal.SIGKILL]
+        assert checkpoint.is_dir()
         assert forked("killed_run:trained", 1, *training) == [0]
     assert model_ref(folder).digest == whole.digest
 
