@@ -28,7 +28,7 @@ from atrl_bench.report.table_model import Table
 from atrl_bench.resources import PACKAGE, folder
 from atrl_bench.results.store import Store
 
-SUFFIXES = (".py", ".j2", ".css", ".js", ".mplstyle", ".yaml", ".csv")
+SUFFIXES = (".py", ".j2", ".css", ".js", ".json", ".mplstyle", ".yaml", ".csv")
 
 
 def rendered_tables(reports: Path) -> dict[str, Table]:
