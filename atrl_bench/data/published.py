@@ -41,7 +41,9 @@ class Ingredient(Settings):
 
     @property
     def part(self) -> RepositoryPart:
-        return RepositoryPart(hub_id=str(self.hub_id), archives=(str(self.archive),))
+        assert self.hub_id is not None
+        assert self.archive is not None
+        return RepositoryPart(hub_id=self.hub_id, archives=(self.archive,))
 
 
 class Made(Settings):
