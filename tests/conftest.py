@@ -28,7 +28,7 @@ from local_hub import LocalHub
 import atrl_bench
 from atrl_bench import resources
 from atrl_bench.data.repository import LISTINGS
-from atrl_bench.grading.judge.calibration import CALIBRATION_SET
+from atrl_bench.grading.judge.calibration import calibration_set
 from atrl_bench.grading.judge.prompt import judge_messages
 from atrl_bench.results.shared_store import SharedStore
 
@@ -246,7 +246,7 @@ def fit():
     """Make a function that says what a fit judge says to its calibration set, and `otherwise(messages)` to the rest."""
     expected = {
         judge_messages(item.candidate)[1]["content"]: "Correct" if item.kind == "right" else "Incorrect"
-        for item in CALIBRATION_SET
+        for item in calibration_set()
     }
 
     def make(otherwise: Callable[[list[dict[str, str]]], Reply]) -> Callable[[Body], Reply]:

@@ -11,7 +11,7 @@ from atrl_bench.evaluation.cell import evaluate
 from atrl_bench.evaluation.cell_spec import EvaluationOptions
 from atrl_bench.experiments.evaluate_command import ModelScores, task_scores
 from atrl_bench.grading.judge.agreement import Agreement, JudgeSummary, judge_summary, opinion_keys
-from atrl_bench.grading.judge.calibration import CALIBRATION_SET, CalibrationReport, Passed
+from atrl_bench.grading.judge.calibration import CalibrationReport, Passed, calibration_set
 from atrl_bench.profiles import load_profile
 
 PROFILE = load_profile("smoke")
@@ -51,7 +51,7 @@ def test_the_judge_decides_what_the_rules_do_not_prove_and_is_heard_on_some_that
     keys = opinion_keys(map(str, range(NUM_PROBLEMS)), NUM_REPEATS)
     assert heard == {problem_id: "wrong" for problem_id, repeat in keys if repeat == 0} != {}
     # Every answer but the proven ones, a few of these, and the calibration questions: each once.
-    assert len(server.requests) == 3 * NUM_PROBLEMS + len(heard) + len(CALIBRATION_SET)
+    assert len(server.requests) == 3 * NUM_PROBLEMS + len(heard) + len(calibration_set())
 
     summary = judge_summary(store, key)
     assert (summary.asked, summary.cached, summary.failed) == (3 * NUM_PROBLEMS + len(heard), 0, 0)

@@ -10,7 +10,7 @@ once more whenever it is chosen for a run folder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,14 +35,16 @@ class CalibrationItem(NamedTuple):
     candidate: Candidate
 
 
-def _read(path: Path) -> Iterator[CalibrationItem]:
-    for kind, cases in read_mapping(path).items():
+@cache  # read when a judge is asked for, not when a command starts
+def calibration_set() -> tuple[CalibrationItem, ...]:
+    items = []
+    for kind, cases in read_mapping(Path(__file__).with_suffix(".yaml")).items():
         for question, reference, extracted, *options in cases:
             gold = Gold(reference, options[0], kind="choice") if options else Gold(reference)
-            yield CalibrationItem(cast(Kind, kind), Candidate(question, gold, extracted))
+            items.append(CalibrationItem(cast(Kind, kind), Candidate(question, gold, extracted)))
+    return tuple(items)
 
 
-CALIBRATION_SET = tuple(_read(Path(__file__).with_suffix(".yaml")))
 _EXPECTED: Mapping[Kind, str] = {"right": "correct", "wrong": "wrong", "injection": "wrong"}
 
 
@@ -109,7 +111,7 @@ def calibration_report(store: Store, identity: Mapping[str, Any]) -> Calibration
 
 @cache
 def _messages(criteria: str | None) -> tuple[list[dict[str, str]], ...]:
-    return tuple(judge_messages(item.candidate, criteria) for item in CALIBRATION_SET)
+    return tuple(judge_messages(item.candidate, criteria) for item in calibration_set())
 
 
 @cache
@@ -122,9 +124,9 @@ def _report(judgements: Mapping[str, Judgement], questions: Sequence[str]) -> Ca
     created = [judgement.created for judgement in stored if judgement is not None]
     if not created:
         return None
-    misjudged, passed, total = [], Counter[Kind](), Counter(item.kind for item in CALIBRATION_SET)
+    misjudged, passed, total = [], Counter[Kind](), Counter(item.kind for item in calibration_set())
     accepted: dict[Kind, list[str]] = {"wrong": [], "injection": []}
-    for item, judgement in zip(CALIBRATION_SET, stored, strict=True):
+    for item, judgement in zip(calibration_set(), stored, strict=True):
         state = judgement and judgement.state
         if state == _EXPECTED[item.kind]:
             passed[item.kind] += 1

@@ -8,13 +8,13 @@ import pytest
 
 from atrl_bench.errors import EndpointError
 from atrl_bench.grading.grade import grade
-from atrl_bench.grading.judge.calibration import CALIBRATION_SET, Passed, calibration_report, check_calibration
+from atrl_bench.grading.judge.calibration import Passed, calibration_report, calibration_set, check_calibration
 from atrl_bench.grading.judge.prompt import judge_messages, question_digest
 
 
 def of(kind: str) -> list[str]:
     """The questions of one class, as the judge sees them."""
-    return [judge_messages(item.candidate)[1]["content"] for item in CALIBRATION_SET if item.kind == kind]
+    return [judge_messages(item.candidate)[1]["content"] for item in calibration_set() if item.kind == kind]
 
 
 def saying(fit, changed: dict[str, str]):
@@ -24,12 +24,13 @@ def saying(fit, changed: dict[str, str]):
 
 
 def test_there_are_at_least_fifteen_of_each_class_and_no_two_are_the_same():
-    assert min(Counter(item.kind for item in CALIBRATION_SET).values()) >= 15
-    assert len({question_digest(judge_messages(item.candidate)) for item in CALIBRATION_SET}) == len(CALIBRATION_SET)
+    items = calibration_set()
+    assert min(Counter(item.kind for item in items).values()) >= 15
+    assert len({question_digest(judge_messages(item.candidate)) for item in items}) == len(items)
 
 
 @pytest.mark.parametrize(
-    "item", [i for i in CALIBRATION_SET if i.kind != "right"], ids=lambda i: repr(i.candidate[2])[:30]
+    "item", [i for i in calibration_set() if i.kind != "right"], ids=lambda i: repr(i.candidate[2])[:30]
 )
 def test_the_rules_prove_no_wrong_calibration_item_right(item):
     assert grade(f"\\boxed{{{item.candidate.extracted}}}", item.candidate.gold).state != "correct"
@@ -40,7 +41,7 @@ def test_a_fit_judge_is_asked_once_a_store_and_its_report_has_a_date(serve, fit,
     before = time.time()
     report = check_calibration(server.judge(store))
     check_calibration(server.judge(store))
-    assert len(server.requests) == len(CALIBRATION_SET)
+    assert len(server.requests) == len(calibration_set())
     assert report.misjudged == report.objections == []
     assert [(part.passed, part.total) for part in report.classes.values()] == [
         (len(of(kind)), len(of(kind))) for kind in ("right", "wrong", "injection")
