@@ -258,7 +258,7 @@ class SampledRows(NamedTuple):
     visual_S: Tensor
     ids: Sequence[int]
     truth: TokenTruth | None
-    times: int = 1
+    times: int
     """How many responses are this one."""
 
 

@@ -68,8 +68,9 @@ def credit_sampled(credit: CreditWeights, groups: Sequence[Group], rows: RowsOfD
         first_of: dict[tuple[int, ...], int] = {}
         for ids, number in zip(group.response_ids, numbers, strict=False):
             if is_needed:
-                needed.append((group, first_of.setdefault(tuple(ids), number)))
-                if needed[-1][1] == number:
+                first = first_of.setdefault(tuple(ids), number)
+                needed.append((group, first))
+                if first == number:
                     # A response has no token of an image.
                     distinct[number] = group, ids, torch.nn.functional.pad(visual_S, (0, len(ids)))
     rows_of = rows.of({number: len(group.prompt_ids) for number, (group, _, _) in distinct.items()})
