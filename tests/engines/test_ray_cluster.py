@@ -130,7 +130,7 @@ def test_a_training_over_two_nodes_of_which_one_is_killed_is_that_of_as_many_pro
         over = [*train, "--on", "ray", "--nodes", "2", "--out", tmp_path / "over"]
         with subprocess.Popen(over, stdout=PIPE, text=True) as process:
             place = wait_for_rollout(tmp_path / "over")
-            machines = {words[words.index("--machine_rank") + 1]: words for words in launchers()}
+            machines = {words[words.index("--machine_rank") + 1]: words for words in launchers(tmp_path / "over")}
             import ray
 
             ray.shutdown()  # of this process, which may be connected to that very node
@@ -184,10 +184,10 @@ def fill_with_a_node_killed(nodes, alone: Path, selection: list[str]) -> None:
     assert sum(name.startswith("responses") for name in ours) > 50
 
 
-def launchers() -> list[list[str]]:
-    """Return the words of each command that starts one machine's processes of a training over several."""
+def launchers(folder: Path) -> list[list[str]]:
+    """Return the words of each command that starts one machine's processes of a training in `folder`."""
     commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
-    return [words for words in commands if "--machine_rank" in words]
+    return [words for words in commands if "--machine_rank" in words and words[-1].startswith(str(folder))]
 
 
 def wait_for_rollout(folder: Path) -> str:
