@@ -228,7 +228,7 @@ class Loop(Trainer):
         messages_P = [messages_of(example) for example in examples]
         with whole(self.model) if self.vllm is None else nullcontext():
             with self.clock.phase("generation"):
-                prompts = self.read(messages_P, keys)
+                prompts = replace(self.read(messages_P, keys), num_counted=num_counted)
                 sampled = self.sample(prompts, self.group_size, with_rows=self.keeps_rows)
             examples, token_ids = examples[:num_counted], sampled.token_ids[: num_counted * self.group_size]
             with self.clock.phase("reward"):

@@ -40,6 +40,7 @@ class PromptBatch:
     token_fields_P: dict[str, list[list[int]]]  # what else the processor says of the tokens
     visuals_P: list[Visual]
     media_P: list[Media]  # what each shows, for an engine that reads it for itself
+    num_counted: int | None = None  # of them, from the first on, in metrics; None: all
 
 
 def read_prompts(processor: Any, messages_P: Sequence[Any], keys_P: Sequence[str], dtype: torch.dtype) -> PromptBatch:

@@ -255,6 +255,8 @@ class VLLMSampler(VLLMGeneration):
         for number, response in enumerate(responses):
             require_same_prompt(response.prompt_ids, prompts.token_ids_P[number // group_size], self.media_ids)
             require_proper_end(response.token_ids, self.eos_ids, self.max_completion_length)
+            if prompts.num_counted is not None and number >= prompts.num_counted * group_size:
+                continue
             note("sampling/media_tokens", num_media_tokens(response.prompt_ids, self.media_ids))
             note("sampling/ended", response.token_ids[-1] in self.eos_ids)
         return [response.token_ids for response in responses], [response.logprobs for response in responses]

@@ -158,6 +158,14 @@ def test_a_run_by_vllm_logs_how_it_compares_and_says_who_sampled(fake, run, prof
     assert line["seconds/weights_to_vllm"] >= 0
 
 
+def test_metrics_of_sampling_are_of_the_problems_that_count(make_by_vllm):
+    trainer = make_by_vllm()
+    trainer.generate_own([3, 4, 5], ["0:0:3", "0:0:4", "0:0:5"], 2)  # the third evens out processes
+    assert (
+        len(noted(trainer, "sampling/ended")) == len(noted(trainer, "sampling/media_tokens")) == 2 * trainer.group_size
+    )
+
+
 def test_a_response_is_the_same_in_whatever_order_and_company_it_is_sampled(make_by_vllm):
     trainer = make_by_vllm()
     trainer.vllm.load(0)
