@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -281,15 +281,20 @@ def media_within(asked: Any, kind: str) -> list[Any]:
 
 def turns_of(cell: Any) -> list[tuple[str, Any]] | None:
     """Who says what in a conversation; None where this is none."""
-    if isinstance(cell, str) and cell.startswith("[{"):
-        with suppress(json.JSONDecodeError):
-            cell = json.loads(cell)
+    cell = _parsed(cell) if isinstance(cell, str) and cell.startswith("[{") else cell
     if not isinstance(cell, list) or not all(isinstance(turn, Mapping) for turn in cell):
         return None
     names = {"human": "user", "gpt": "assistant"}
     who = [str(turn.get("role") or turn.get("from")) for turn in cell]
     said = [turn.get("content", turn.get("value")) for turn in cell]
     return [(names.get(one, one), content) for one, content in zip(who, said, strict=True)]
+
+
+@lru_cache(maxsize=64)  # a row is asked for its question, its answer and its images, and threads read many
+def _parsed(cell: str) -> Any:
+    with suppress(json.JSONDecodeError):
+        return json.loads(cell)
+    return cell
 
 
 def _first(cell: Any, who: str) -> Any:

@@ -121,6 +121,14 @@ def test_conversations_of_trl_verl_and_llava_are_questions_with_their_answers(tm
     assert (llava.question, llava.answer, llava.system) == ("What is 3 + 4?", "7", "")
 
 
+def test_a_conversation_that_a_table_keeps_as_json_is_parsed_once(tmp_path, monkeypatch):
+    said = [{"role": "user", "content": [{"type": "text", "text": "3 + 4?"}]}, {"role": "assistant", "content": "7"}]
+    name, loads, parsed = written(tmp_path / "mine.jsonl", [{"messages": said}]), json.loads, []
+    monkeypatch.setattr(json, "loads", lambda text, **options: parsed.append(text) or loads(text, **options))
+    assert problems(name)[0].answer == "7"
+    assert sum(text.startswith("[{") for text in parsed) == 1
+
+
 def test_a_folder_has_one_table_or_those_of_its_training_split(tmp_path):
     row = {"question": "2 + 2?", "answer": "4"}
     for number in (1, 2):
