@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atrl_bench.digests import spec_key
+from atrl_bench.errors import MissingDataError
 from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS, SyntheticDataset
 from atrl_bench.mini.benchmarks.main_7b import posed_mathvision
 from atrl_bench.mini.code_words import CODE_WORDS, CODE_WORDS_TEST, SHORTCUT_WORDS, SHORTCUT_WORDS_TEST
@@ -84,6 +85,12 @@ def _write_folder(folder: Path, names: list[str], counts: dict[str, int]) -> Non
         except OSError:
             if not folder.is_dir():  # otherwise another process was faster, with the same content
                 raise
+    except ModuleNotFoundError as error:
+        raise MissingDataError(
+            f"The generated data {folder.name} is not in this run folder.",
+            why=f"It cannot be made here: {error.name} is not installed, which atrl-bench-light leaves out.",
+            next_step="copy the run folder's data/ here too, or pip install atrl-bench",
+        ) from error
     finally:
         shutil.rmtree(working, ignore_errors=True)
 

@@ -1,6 +1,7 @@
 import hashlib
 import io
 import json
+import sys
 from pathlib import Path
 
 import needs
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 from atrl_bench.data.tables import read_light_rows
+from atrl_bench.errors import MissingDataError
 from atrl_bench.mini.benchmarks import SYNTHETIC_BENCHMARKS
 from atrl_bench.mini.benchmarks.main_7b import VERSIONS
 from atrl_bench.mini.training_sets import TRAINING_SETS
@@ -140,3 +142,12 @@ def test_a_larger_profile_is_another_world(tmp_path):
     assert smoke["geoqa"] == 24
     training = load_profile("mini").training
     assert mini["virl39k"] == 2 * training.num_rollouts * training.prompts_per_rollout
+
+
+def test_data_that_cannot_be_made_says_what_is_missing_and_where_else_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as atrl-bench-light leaves it out
+    with pytest.raises(MissingDataError, match="copy the run folder's data/ here too") as error:
+        write_world(tmp_path, load_profile("smoke"), ["geoqa"])
+    assert "The generated data geoqa is not in this run folder." in str(error.value)
+    assert "datasets is not installed" in str(error.value)
+    assert list(tmp_path.rglob("*.parquet")) == []
