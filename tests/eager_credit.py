@@ -1,16 +1,13 @@
 """The credit of one response as transformers' own attention matrices give it, for the tests of other engines."""
 
 import zlib
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from transformers import AutoModelForImageTextToText
 
-import atrl_bench
 from atrl_bench.credit import AttentionRows, CreditConfig, token_credit
-
-BASE = Path(atrl_bench.__file__).parent / "mini" / "base"
+from atrl_bench.mini import BASE
 
 
 def eager_credit(ids_S: Tensor, is_response_S: Tensor, pixels: Tensor, grid: Tensor, run_seed: int) -> Tensor:

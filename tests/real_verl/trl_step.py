@@ -11,10 +11,9 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from trl import GRPOConfig, GRPOTrainer
 
-import atrl_bench
 from atrl_bench.credit.trl import with_credit
+from atrl_bench.mini import BASE
 
-BASE = Path(atrl_bench.__file__).parent / "mini" / "base"
 RESPONSES = [
     "The digits are 3 and 4. 3 + 4 = 7. The answer is 7.",
     "The answer is 5.",
