@@ -18,145 +18,107 @@ import pyarrow.parquet
 
 Files = dict[str, bytes]
 
+SUBJECTS = ("Chemistry", "Coding", "Math", "Physics")  # of EMMA: a folder for each
+
+
+# Each table of a repository: where the mini world has it, its name there, and in how many files it is.
+TABLES = (
+    ("ahmed-masry/ChartQAPro", "chartqapro/test", "data/test", 1),
+    ("AI4Math/MathVerse", "mathverse/testmini", "testmini.parquet", 1),
+    ("AI4Math/MathVerse", "mathverse/testmini_text_only", "testmini_text_only.parquet", 1),
+    ("AI4Math/MathVista", "mathvista/testmini", "data/testmini-00000-of-00001-725687bf7a18d64b.parquet", 1),
+    ("MathLLMs/MathVision", "mathvision/test", "data/test", 1),
+    ("MathLLMs/MathVision", "mathvision/testmini", "data/testmini", 1),
+    ("We-Math/We-Math", "wemath/testmini", "data/testmini", 1),
+    ("FanqingM/MMK12", "mmk12/test", "data/test", 1),
+    ("lscpku/DynaMath_Sample", "dynamath/sample_all", "data/sample_all", 1),
+    ("lscpku/LogicVista", "logicvista/test", "data/test", 1),
+    ("Lin-Chen/MMStar", "mmstar/val", "mmstar.parquet", 1),
+    ("lmms-lab-encoder/HallusionBench", "hallusionbench/image", "data/image", 1),
+    ("lmms-lab-encoder/textvqa", "textvqa/validation", "data/validation", 3),
+    ("lmms-lab-encoder/DocVQA", "infovqa/InfographicVQA/validation", "InfographicVQA/validation", 2),
+    ("lmms-lab-encoder/MMMU", "mmmu/validation", "data/validation", 1),
+    ("MMMU/MMMU_Pro", "mmmu_pro/standard (10 options)/test", "standard (10 options)/test", 2),
+    ("MMMU/MMMU_Pro", "mmmu_pro/vision/test", "vision/test", 1),
+    ("TIGER-Lab/MEGA-Bench", "mega_bench/core/test", "core/test", 1),
+    ("TIGER-Lab/MEGA-Bench", "mega_bench/core_single_image/test", "core_single_image/test", 1),
+    *(
+        ("lmms-lab/VideoMMMU", f"video_mmmu/{track}/test", f"{track}/test", 1)
+        for track in ("Perception", "Comprehension", "Adaptation")
+    ),
+    ("lmms-eval/MMVU", "mmvu/validation", "data/validation", 1),
+    ("Kun-Xiang/ViRL39K", "virl39k/train", "data/train", 2),
+    ("hiyouga/geometry3k", "geometry3k/train", "data/train", 1),
+    ("hiyouga/geometry3k", "geometry3k/test", "data/test", 1),
+    ("leonardPKU/GEOQA_R1V_Train_8K", "geoqa_8k/train", "data/train", 1),
+)
 # The repositories of each dataset by its folder in a data folder; that of the rows first.
-REPOSITORIES_OF = {
-    "chartqapro": ["ahmed-masry/ChartQAPro"],
+REPOSITORIES_OF = {stem.partition("/")[0]: [hub_id] for hub_id, stem, *_ in TABLES} | {
     "emma": ["lmms-lab-encoder/EMMA"],
     "emma_mini": ["lmms-lab-encoder/EMMA-mini"],
-    "infovqa": ["lmms-lab-encoder/DocVQA"],
-    "mathverse": ["AI4Math/MathVerse"],
-    "mathvision": ["MathLLMs/MathVision"],
-    "mathvista": ["AI4Math/MathVista"],
-    "mega_bench": ["TIGER-Lab/MEGA-Bench"],
-    "mmmu": ["lmms-lab-encoder/MMMU"],
-    "mmmu_pro": ["MMMU/MMMU_Pro"],
     "mmvu": ["lmms-eval/MMVU", "yale-nlp/MMVU"],
-    "textvqa": ["lmms-lab-encoder/textvqa"],
-    "video_mmmu": ["lmms-lab/VideoMMMU"],
     "vsi_bench": ["nyu-visionx/VSI-Bench"],
-    "wemath": ["We-Math/We-Math"],
     "virl39k": ["TIGER-Lab/ViRL39K"],
-    "geometry3k": ["hiyouga/geometry3k"],
-    "mmk12": ["FanqingM/MMK12"],
-    "dynamath": ["lscpku/DynaMath_Sample"],
-    "logicvista": ["lscpku/LogicVista"],
-    "mmstar": ["Lin-Chen/MMStar"],
-    "hallusionbench": ["lmms-lab-encoder/HallusionBench"],
-    "geoqa_8k": ["leonardPKU/GEOQA_R1V_Train_8K"],
     "video_r1": ["Video-R1/Video-R1-data"],
     "r1_vl": ["jingyiZ00/R1-VL-10K"],
 }
-SUBJECTS = ("Chemistry", "Coding", "Math", "Physics")  # of EMMA: a folder for each
+# What lies beside them and is of another split or subset, a leftover of the authors, or not needed.
+BESIDE = {
+    "AI4Math/MathVista": "data/test-00000-of-00002-6b81bd7f7e2065e6.parquet",
+    "FanqingM/MMK12": "data/train-00000-of-00001.parquet",
+    "lscpku/DynaMath_Sample": "data/sample_variant1-00000-of-00001.parquet",
+    "Lin-Chen/MMStar": "MMStar.tsv",
+    "lmms-lab-encoder/HallusionBench": "data/non_image-00000-of-00001.parquet",
+    "lmms-lab-encoder/textvqa": "data/test-00000-of-00001.parquet",
+    "lmms-lab-encoder/DocVQA": "DocVQA/validation-00000-of-00001.parquet",
+    "lmms-lab-encoder/MMMU": "data/dev-00000-of-00001.parquet",
+    "MMMU/MMMU_Pro": "standard (4 options)/test-00000-of-00001.parquet",
+    "TIGER-Lab/MEGA-Bench": "open/test-00000-of-00001.parquet",
+    "lmms-lab/VideoMMMU": "Comprehension_Engineering/test-00000-of-00001.parquet",
+    "lmms-eval/MMVU": "videos.zip",
+}
+DISCIPLINES = ("Art", "Business", "Engineering", "Humanities", "Medicine", "Science")  # of VideoMMMU
 
 
 @cache
 def repositories(world: Path) -> Mapping[str, Files]:
     """Return the files of every repository, made from the datasets of a mini world."""
-    shards = {
-        "ahmed-masry/ChartQAPro": _shards(world, "chartqapro/test", "data/test"),
-        "AI4Math/MathVerse": {
-            "testmini.parquet": _table(world, "mathverse/testmini"),
-            "testmini_text_only.parquet": _table(world, "mathverse/testmini_text_only"),
-        },
-        "MathLLMs/MathVision": {
-            **_shards(world, "mathvision/test", "data/test"),
-            **_shards(world, "mathvision/testmini", "data/testmini"),
-        },
-        "AI4Math/MathVista": {
-            "data/testmini-00000-of-00001-725687bf7a18d64b.parquet": _table(world, "mathvista/testmini"),
-            "data/test-00000-of-00002-6b81bd7f7e2065e6.parquet": b"another split",
-        },
-        "We-Math/We-Math": _shards(world, "wemath/testmini", "data/testmini"),
-        "lmms-lab-encoder/EMMA": _by_subject(world, "emma/All/test"),
-        "lmms-lab-encoder/EMMA-mini": _by_subject(world, "emma_mini/All/test"),
-        "FanqingM/MMK12": {
-            **_shards(world, "mmk12/test", "data/test"),
-            "data/train-00000-of-00001.parquet": b"another split",
-        },
-        "lscpku/DynaMath_Sample": {
-            **_shards(world, "dynamath/sample_all", "data/sample_all"),
-            "data/sample_variant1-00000-of-00001.parquet": b"another split",
-        },
-        "lscpku/LogicVista": _shards(world, "logicvista/test", "data/test"),
-        "Lin-Chen/MMStar": {"mmstar.parquet": _table(world, "mmstar/val"), "MMStar.tsv": b"not needed"},
-        "lmms-lab-encoder/HallusionBench": {
-            **_shards(world, "hallusionbench/image", "data/image"),
-            "data/non_image-00000-of-00001.parquet": b"another split",
-        },
-        "lmms-lab-encoder/textvqa": {
-            **_shards(world, "textvqa/validation", "data/validation", 3),
-            "data/test-00000-of-00001.parquet": b"another split",
-        },
-        "lmms-lab-encoder/DocVQA": {
-            **_shards(world, "infovqa/InfographicVQA/validation", "InfographicVQA/validation", 2),
-            "DocVQA/validation-00000-of-00001.parquet": b"another subset",
-        },
-        "lmms-lab-encoder/MMMU": {
-            **_shards(world, "mmmu/validation", "data/validation"),
-            "data/dev-00000-of-00001.parquet": b"another split",
-        },
-        "MMMU/MMMU": _mmmu_by_subject(world),
-        "MMMU/MMMU_Pro": {
-            **_shards(world, "mmmu_pro/standard (10 options)/test", "standard (10 options)/test", 2),
-            **_shards(world, "mmmu_pro/vision/test", "vision/test"),
-            "standard (4 options)/test-00000-of-00001.parquet": b"another subset",
-        },
-        "TIGER-Lab/MEGA-Bench": {
-            **_shards(world, "mega_bench/core/test", "core/test"),
-            **_shards(world, "mega_bench/core_single_image/test", "core_single_image/test"),
-            "open/test-00000-of-00001.parquet": b"another subset",
-            "data.zip": _zip(world / "mega_bench", "data/**/*"),
-        },
-    }
-    return shards | _of_videos(world) | _of_training(world)
+    files: dict[str, Files] = defaultdict(dict, _of_other_forms(world))
+    for hub_id, stem, name, count in TABLES:
+        files[hub_id] |= _shards(world, stem, name, count)
+    for hub_id, name in BESIDE.items():
+        files[hub_id][name] = b"not to be read"
+    return dict(files)
 
 
-def _of_videos(world: Path) -> dict[str, Files]:
-    rows = _rows(world, "vsi_bench/full/test")
-    halves = {"debiased": rows.slice(0, 10), "pruned": rows.slice(10)}
-    tracks = {track: _shards(world, f"video_mmmu/{track}/test", f"{track}/test") for track in
-              ("Perception", "Comprehension", "Adaptation")}  # fmt: skip
-    scanners = ("arkitscenes", "scannet", "scannetpp")
-    disciplines = ("Art", "Business", "Engineering", "Humanities", "Medicine", "Science")
-    return {
-        "nyu-visionx/VSI-Bench": {
-            **{f"test_{name}.parquet": _written(table) for name, table in halves.items()},
-            "test.jsonl": b"{}\n",
-            **{f"{name}.zip": _zip(world / "vsi_bench", f"{name}/*.mp4") for name in scanners},
-        },
-        "lmms-lab/VideoMMMU": {
-            **{name: content for track in tracks.values() for name, content in track.items()},
-            "Comprehension_Engineering/test-00000-of-00001.parquet": b"a leftover of its authors",
-            **{f"{name}.zip": _zip(world / "video_mmmu", f"{name}/*.mp4") for name in disciplines},
-        },
-        "lmms-eval/MMVU": {**_shards(world, "mmvu/validation", "data/validation"), "videos.zip": b"not needed"},
-        "yale-nlp/MMVU": {
-            "validation.json": b"[]",
-            **_files(world / "mmvu", "videos/*/*.mp4"),
-        },
-    }  # fmt: skip
-
-
-def _of_training(world: Path) -> dict[str, Files]:
+def _of_other_forms(world: Path) -> dict[str, Files]:
+    """Return what is no table as the mini world has it."""
+    scenes = _rows(world, "vsi_bench/full/test")
     virl, images = _official_virl(_rows(world, "virl39k/train"))
     media = world / "video_r1"
-    rows = {name: _rows(world, f"video_r1/{name}").to_pylist() for name in ("Video-R1-260k", "Video-R1-COT-165k")}
+    video_r1 = {name: _json(world, f"video_r1/{name}") for name in ("Video-R1-260k", "Video-R1-COT-165k")}
     return {
-        "TIGER-Lab/ViRL39K": {"39Krelease.parquet": _written(virl), "images.zip": packed(images), "README.md": b"# "},
-        "Kun-Xiang/ViRL39K": _shards(world, "virl39k/train", "data/train", 2),
-        "hiyouga/geometry3k": {
-            **_shards(world, "geometry3k/train", "data/train"),
-            **_shards(world, "geometry3k/test", "data/test"),
+        "lmms-lab-encoder/EMMA": _by_subject(world, "emma/All/test"),
+        "lmms-lab-encoder/EMMA-mini": _by_subject(world, "emma_mini/All/test"),
+        "MMMU/MMMU": _mmmu_by_subject(world),
+        "TIGER-Lab/MEGA-Bench": {"data.zip": _zip(world / "mega_bench", "data/**/*")},
+        "nyu-visionx/VSI-Bench": {
+            "test_debiased.parquet": _written(scenes.slice(0, 10)),
+            "test_pruned.parquet": _written(scenes.slice(10)),
+            "test.jsonl": b"{}\n",
+            **_zips(world / "vsi_bench", "arkitscenes", "scannet", "scannetpp"),
         },
-        "leonardPKU/GEOQA_R1V_Train_8K": _shards(world, "geoqa_8k/train", "data/train"),
+        "lmms-lab/VideoMMMU": _zips(world / "video_mmmu", *DISCIPLINES),
+        "yale-nlp/MMVU": {"validation.json": b"[]", **_files(world / "mmvu", "videos/*/*.mp4")},
+        "TIGER-Lab/ViRL39K": {"39Krelease.parquet": _written(virl), "images.zip": packed(images), "README.md": b"# "},
         "Video-R1/Video-R1-data": {
-            **{f"{name}.json": json.dumps(content).encode() for name, content in rows.items()},
+            **{f"{name}.json": content for name, content in video_r1.items()},
             # What a row calls ./videos/a.mp4 is a.mp4 in an archive in the folder videos.
             "videos/videos_part1.zip": _zip(media / "videos", "*.mp4"),
             "images/images_part1.zip": _zip(media / "images", "*"),
         },
         "jingyiZ00/R1-VL-10K": {
-            "R1-VL-10K.json": json.dumps(_rows(world, "r1_vl/train").to_pylist()).encode(),
+            "R1-VL-10K.json": _json(world, "r1_vl/train"),
             "images.zip": _zip(world / "r1_vl", "images/*"),
         },
     }
@@ -211,8 +173,8 @@ def _rows(world: Path, stem: str) -> pyarrow.Table:
     return pyarrow.parquet.read_table(world / f"{stem}-00000-of-00001.parquet")
 
 
-def _table(world: Path, stem: str) -> bytes:
-    return (world / f"{stem}-00000-of-00001.parquet").read_bytes()
+def _json(world: Path, stem: str) -> bytes:
+    return json.dumps(_rows(world, stem).to_pylist()).encode()
 
 
 def _written(table: pyarrow.Table) -> bytes:
@@ -224,7 +186,8 @@ def _written(table: pyarrow.Table) -> bytes:
 def _shards(world: Path, stem: str, name: str, count: int = 1) -> Files:
     """Return a table in so many files: the mini world's own file where it is one."""
     if count == 1:
-        return {f"{name}-00000-of-00001.parquet": _table(world, stem)}
+        file = name if name.endswith(".parquet") else f"{name}-00000-of-00001.parquet"
+        return {file: (world / f"{stem}-00000-of-00001.parquet").read_bytes()}
     table = _rows(world, stem)
     size = -(-len(table) // count)
     return {
@@ -263,6 +226,10 @@ def _files(root: Path, pattern: str) -> Files:
 
 def _zip(root: Path, pattern: str) -> bytes:
     return packed(_files(root, pattern))
+
+
+def _zips(root: Path, *folders: str) -> Files:
+    return {f"{name}.zip": _zip(root, f"{name}/*.mp4") for name in folders}
 
 
 def packed(files: Files) -> bytes:
