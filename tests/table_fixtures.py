@@ -1,6 +1,6 @@
 """A synthetic store: five small benchmarks answered by rows of known skill, with every state an answer can end in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -109,12 +109,13 @@ def fill(
     store: Store,
     definition: TableDefinition,
     *,
-    seeds: int,
-    problems: int,
-    leave_out: set[tuple[str, str]],
-    decorate: Decorate,
+    seeds: int = 1,
+    problems: int = 12,
+    leave_out: Set[tuple[str, str]] = frozenset(),
+    decorate: Decorate = str,
 ):
     """Return (cell_keys, runs) after answering every problem; the same arguments give the same store."""
+    store._connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug of a test
     keys: dict[tuple[str, str], list[str]] = {}
     runs: dict[str, list] = {}
     for r, row in enumerate(row for row in definition.rows if not row.not_measured):
@@ -194,20 +195,18 @@ def make_table(tmp_path_factory):
         *,
         seeds: int = 1,
         problems: int = 40,
-        leave_out: set[tuple[str, str]] = frozenset(),
-        decorate: Decorate = str,
         profile: str = "mini",
         path: Path | None = None,
         rows: list[str] | None = None,
         columns: list[str] | None = None,
         pairs: tuple[tuple[str, str], ...] = (),
         forget: tuple[str, int] | None = None,
+        **answers: Any,
     ) -> Table:
         definition = main_table(rows, columns).model_copy(update={"pairs": pairs})
         path = path or tmp_path_factory.mktemp("store") / "store.sqlite"
         with Store.open(path) as store:
-            store._connection.execute("PRAGMA synchronous = OFF")  # nobody pulls the plug of a test
-            keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
+            keys, runs = fill(store, definition, seeds=seeds, problems=problems, **answers)
             if forget:  # the evaluations of one row's training seed, as if they had not been run yet
                 row, seed = forget
                 keys |= {at: of[:seed] + of[seed + 1 :] for at, of in keys.items() if at[0] == row}
@@ -226,23 +225,20 @@ def make_report():
         out: Path,
         *,
         seeds: int = 1,
-        problems: int = 12,
-        leave_out: set[tuple[str, str]] = frozenset(),
-        decorate: Decorate = str,
         rows: tuple[str, ...] = ROWS,
         columns: tuple[str, ...] = COLUMNS,
         credit_of: CreditOf = lambda _: {},
         max_problems: int | None = None,
+        **answers: Any,
     ) -> RunDir:
         run_dir = RunDir(out, load_profile("mini"))
         out.mkdir(parents=True, exist_ok=True)
         definition = main_table(rows, columns)
         with Store.open(run_dir.store_path) as store:
-            store._connection.execute("PRAGMA synchronous = OFF")
-            keys, runs = fill(store, definition, seeds=seeds, problems=problems, leave_out=leave_out, decorate=decorate)
+            keys, runs = fill(store, definition, seeds=seeds, **answers)
             table = build(definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs, seeds=range(seeds))
-            answers = AnswerSource(store, keys, lambda folder: None, credit_of, max_problems)
-            write_report(table, run_dir.reports, answers)
+            source = AnswerSource(store, keys, lambda folder: None, credit_of, max_problems)
+            write_report(table, run_dir.reports, source)
         write_index(run_dir)
         return run_dir
 
@@ -256,7 +252,7 @@ def make_answers():
     def make(out: Path) -> tuple[RunDir, Callable[[], None]]:
         run_dir, definition = RunDir(out, load_profile("mini")), main_table(ROWS, COLUMNS)
         with Store.open(run_dir.store_path) as store:
-            keys, runs = fill(store, definition, seeds=1, problems=12, leave_out=set(), decorate=str)
+            keys, runs = fill(store, definition)
 
         def write() -> None:
             with Store.open(run_dir.store_path) as store:

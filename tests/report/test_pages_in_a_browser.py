@@ -71,14 +71,24 @@ def browse(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def probed(
-    page: Path, tmp_path: Path, fragment: str = "", *, width: int = 1280, probe: str = PROBE, flags: str = ""
-) -> dict[str, Any]:
-    """Return what the probe says of a copy of the page, at this width, after its pictures have loaded."""
+    page: Path,
+    tmp_path: Path,
+    fragment: str = "",
+    *,
+    width: int = 1280,
+    probe: str = PROBE,
+    flags: str = "",
+    with_own: bool = False,
+) -> Any:
+    """Return what the probe says of a copy of the page, at this width, after its pictures have loaded.
+
+    The page's own script does not run beside it, unless `with_own`.
+    """
     html = page.read_text(encoding="utf-8").replace(' loading="lazy"', "")
     digest = base64.b64encode(hashlib.sha256(probe.encode()).digest()).decode()
-    none = "default-src &#39;none&#39;;"
-    assert none in html
-    html = html.replace(none, f"{none} script-src 'sha256-{digest}';", 1)
+    before, after = ("script-src ", "") if with_own else ("default-src &#39;none&#39;; ", "script-src ")
+    assert before in html
+    html = html.replace(before, f"{before}{after}'sha256-{digest}'{' ' if with_own else '; '}", 1)
     copy, frame = page.with_name(f"probe-{page.name}"), page.with_name(f"frame-{page.name}")
     try:
         copy.write_text(html.replace("</body>", f"<script>{probe}</script></body>"), encoding="utf-8")
@@ -87,7 +97,7 @@ def probed(
     finally:
         copy.unlink()
         frame.unlink()
-    found = re.search(r"<body>(\{.*\})</body>", done.stdout, re.DOTALL)
+    found = re.search(r"<body>([{\[].*[}\]])</body>", done.stdout, re.DOTALL)
     assert found, done.stdout[-500:] + done.stderr[-500:]
     return json.loads(html_module.unescape(found[1]))
 
@@ -161,9 +171,8 @@ def test_on_paper_no_column_and_no_reason_is_cut_off(table, tmp_path):
     assert tasks in "".join(ends)
 
 
-def test_a_filter_hides_all_other_answers_without_any_script(make_report, tmp_path):
-    run_dir = make_report(tmp_path / "report")
-    page = pages_of(run_dir)[2]
+def test_a_filter_hides_all_other_answers_without_any_script(every_kind, tmp_path):
+    page = every_kind[2]
     total = page.read_text().count('<li class="a ')
     wrong = page.read_text().count('<li class="a s-wrong')
     assert probed(page, tmp_path)["shown"] == total
@@ -171,9 +180,8 @@ def test_a_filter_hides_all_other_answers_without_any_script(make_report, tmp_pa
     assert 0 < wrong < total
 
 
-def test_filters_combine_and_words_are_searched_for_with_the_shipped_script(make_report, tmp_path):
-    page = pages_of(make_report(tmp_path / "report"))[2]
-    html = page.read_text()
+def test_filters_combine_and_words_are_searched_for_with_the_shipped_script(every_kind, tmp_path):
+    html = every_kind[2].read_text()
     steps = """
     addEventListener("load", () => {
       const click = (kind) => document.querySelector(`.filters a[href="#only-${kind}"]`).click();
@@ -189,17 +197,7 @@ def test_filters_combine_and_words_are_searched_for_with_the_shipped_script(make
       counts.push([...document.querySelectorAll(".problem")].filter((e) => !e.hidden).length);
       parent.postMessage(JSON.stringify(counts), "*");
     });"""
-    digest = base64.b64encode(hashlib.sha256(steps.encode()).digest()).decode()
-    assert "script-src" in html
-    page.write_text(
-        html.replace("script-src ", f"script-src &#39;sha256-{digest}&#39; ", 1).replace(
-            "</body>", f"<script>{steps}</script></body>"
-        )
-    )
-    frame = page.with_name("frame.html")
-    frame.write_text(FRAME.format(width=1280, address=page.name), encoding="utf-8")
-    done = browse(tmp_path, "--virtual-time-budget=5000", "--dump-dom", frame.as_uri())
-    total, wrong, either, fixed, problems = json.loads(re.search(r"<body>(\[.*?\])</body>", done.stdout)[1])
+    total, wrong, either, fixed, problems = probed(every_kind[2], tmp_path, probe=steps, with_own=True)
     assert total == html.count('<li class="a ')
     assert 0 < wrong == html.count('<li class="a s-wrong') < either < total
     # wrong or correct, and changed from wrong: all of them are correct now
