@@ -5,12 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from stored import fill_cell
+from stored import fill_table
 
-from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.models.local import TrainedModel
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.table_run import render
 
@@ -60,15 +58,7 @@ def run_dir(tmp_path_factory, mini_world):
     """A run folder in which one column of two rows is answered, six problems once, and the whole table was rendered."""
     run = tmp_path_factory.mktemp("run")
     plan = plan_table("main_7b", RunDir.at(run, SMOKE, mini_world), rows=["grpo", "grpo_atrl"], columns=["geoqa_test"])
-    with plan.run_dir.open_store() as store:
-        for job in plan.jobs:
-            (run / "checkpoints" / job.run_key).mkdir(parents=True)
-            (run / "checkpoints" / job.run_key / "recipe.yaml").write_text("title: GRPO\n", encoding="utf-8")
-            store.add_run(job.run_spec)
-            at = f"checkpoints/{job.run_key}"
-            store.finish_run(job.run_key, checkpoint=at, digest="d" * 16, seconds=75.0, summary={})
-            model = TrainedModel(job.run_key, "d" * 16)
-            fill_cell(store, cell_spec(model, "geoqa_test", profile=SMOKE, data_dir=mini_world).as_dict(), "+-+-+-")
+    fill_table(plan, lambda _: ["+-+-+-"])
     render(plan_table("main_7b", plan.run_dir))
     return run
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from stored import finished_run
 
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.experiments.jobs import is_done, job_of_row
@@ -108,9 +109,7 @@ def test_a_row_that_is_not_trained_at_all_rates_has_no_number_yet(tmp_path, mini
     with Store.open(tmp_path / "store.sqlite") as store:
         for job in planned.jobs:
             if job.run_spec and (job.row.id, job.rate) != ("grpo_atrl", 4.0):
-                key = store.add_run(job.run_spec)
-                summary = {PICKED_BY: 0.4 + 0.1 * job.rate}
-                store.finish_run(key, checkpoint="c", digest="d", seconds=1.0, summary=summary)
+                finished_run(store, job.run_spec, summary={PICKED_BY: 0.4 + 0.1 * job.rate})
         rates = best_rates(planned, store)
     assert rates == {"grpo": {0: 4.0}, "grpo_atrl": {}}
     assert {job.name for job in planned.at(rates).jobs} == {"zero_shot", "grpo at 4× rate seed 0"}
@@ -134,9 +133,7 @@ def trained(planned, store, accuracies):
     """Finish every training, with the accuracy of its rate."""
     for job in planned.jobs:
         if job.run_spec:
-            summary = {PICKED_BY: accuracies[job.rate]}
-            key = store.add_run(job.run_spec)
-            store.finish_run(key, checkpoint="c", digest=f"{job.name}", seconds=1.0, summary=summary)
+            finished_run(store, job.run_spec, summary={PICKED_BY: accuracies[job.rate]})
 
 
 def test_all_seeds_train_at_all_rates_and_answer_at_the_profiles_and_at_the_one_they_are_judged_at(

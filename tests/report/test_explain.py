@@ -3,15 +3,12 @@
 import json
 
 import pytest
-from stored import fill_cell
+from stored import fill_table
 
 from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import UnknownNameError
-from atrl_bench.evaluation.cell_spec import cell_spec
-from atrl_bench.evaluation.tasks import find_task
 from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
-from atrl_bench.models.local import TrainedModel
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.explain import explain
@@ -28,25 +25,15 @@ RIGHT = {"zero_shot": 4, "grpo": 9, "grpo_atrl": 10}
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory, mini_world):
     """A plan of three rows and two columns whose store is filled: twelve problems, so many of them right."""
-    run_dir = tmp_path_factory.mktemp("run")
-    made = plan_table("main_7b", RunDir.at(run_dir, SMOKE, mini_world), rows=list(RIGHT), columns=COLUMNS)
+    made = plan_table(
+        "main_7b", RunDir.at(tmp_path_factory.mktemp("run"), SMOKE, mini_world), rows=list(RIGHT), columns=COLUMNS
+    )
+    fill_table(
+        made, lambda job: ["+" * (right := RIGHT[job.row.id]) + "-" * (11 - right) + "?"] * 2, summary={"last kl": 0.02}
+    )
     with made.run_dir.open_store() as store:
-        for job in made.jobs:
-            model: str | TrainedModel = "mini"
-            if job.run_spec is not None:
-                model = TrainedModel(job.run_key, "d" * 16)
-                checkpoint = f"checkpoints/{job.run_key}"
-                (run_dir / checkpoint).mkdir(parents=True)
-                (run_dir / checkpoint / "recipe.yaml").write_text("title: x\n")
-                store.add_run(job.run_spec)
-                store.finish_run(
-                    job.run_key, checkpoint=checkpoint, digest=model.digest, seconds=75.0, summary={"last kl": 0.02}
-                )
-            for column in made.definition.columns:
-                spec = cell_spec(model, find_task(column.task).name, profile=SMOKE, data_dir=mini_world)
-                marks = "+" * RIGHT[job.row.id] + "-" * (11 - RIGHT[job.row.id]) + "?"
-                key = fill_cell(store, spec.as_dict(), marks, marks)
-                store.add_skipped(key, "bad", "the image does not decode")
+        for cell in store.cells():
+            store.add_skipped(cell.key, "bad", "the image does not decode")
     return made
 
 
@@ -69,7 +56,7 @@ def test_the_number_its_interval_its_counts_and_its_test_are_told(plan):
 def test_training_and_evaluation_are_told_with_their_digests_and_seeds(plan):
     record = explain(plan, "grpo_atrl", "mathvista_testmini").document()
     (run,) = record["training"]
-    assert (run["seed"], run["digest"], run["seconds"]) == (0, "d" * 16, 75.0)
+    assert (run["seed"], run["digest"], run["seconds"]) == (0, plan.jobs[2].run_key, 75.0)
     assert run["recipe"]["credit"]["rule"] == "atrl"
     assert run["base_digest"]
     assert run["data_digest"]

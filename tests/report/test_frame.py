@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from stored import fill_cell
+from stored import fill_cell, fill_table
 from typer.testing import CliRunner
 
 import atrl_bench
 from atrl_bench.cli import app
 from atrl_bench.errors import AtrlBenchError, MissingDataError
-from atrl_bench.evaluation.cell_spec import EvaluationOptions, cell_spec
+from atrl_bench.evaluation.cell_spec import cell_spec
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.experiments.plan import plan_definition
 from atrl_bench.experiments.run_dir import RunDir
@@ -40,21 +40,8 @@ def run_dir(tmp_path_factory, mini_world):
     run_dir = RunDir.at(root, SMOKE, mini_world)
     definition = load_table("main_7b").select(rows=list(RIGHT), columns=["geoqa_test"])
     plan = plan_definition(definition, run_dir, seeds=(0, 1))
+    fill_table(plan, lambda job: ["+" * (right := RIGHT[job.row.id] + job.seed) + "-" * (4 - right)])
     with Store.open(run_dir.store_path) as store:
-        for job in plan.jobs:
-            model = "mini"
-            if job.run_spec is not None:
-                model = root / "checkpoints" / job.run_key
-                model.mkdir(parents=True)
-                (model / "config.json").write_text(json.dumps({"seed": job.seed}))
-                store.add_run(job.run_spec)
-            spec = cell_spec(model, "geoqa_test", EvaluationOptions(), profile=SMOKE, data_dir=mini_world)
-            if job.run_spec is not None:
-                checkpoint = f"checkpoints/{job.run_key}"
-                digest = spec.model_digest
-                store.finish_run(job.run_key, checkpoint=checkpoint, digest=digest, seconds=1.0, summary={})
-            num_right = RIGHT[job.row.id] + job.seed
-            fill_cell(store, spec.as_dict(), "+" * num_right + "-" * (4 - num_right))
         write_report(read_table(plan, store), run_dir.reports)
     return run_dir
 
