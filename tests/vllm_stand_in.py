@@ -81,12 +81,12 @@ def write_down(line: str) -> None:
 
 
 class Model:
-    """A model of a folder; its server counts the token that ends an answer, as vLLM does."""
+    """A model of a folder, which remembers what it saw; its server may count the token that ends an answer."""
 
-    def __init__(self, folder: Path, pixels: dict[str, int], dtype: str) -> None:
+    def __init__(self, folder: Path, pixels: dict[str, int], dtype: str, *, counts_ends: bool = True) -> None:
         from atrl_bench.models import local
 
-        self.lock = threading.Lock()
+        self.lock, self.counts_ends, self.seen = threading.Lock(), counts_ends, set[str]()
         self.model = local.load(local.find_model(folder), **pixels, dtype=dtype)
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,8 @@ class Model:
             {"message": {"content": one.text}, "finish_reason": "length" if one.truncated else "stop"}
             for one in answers
         ]
-        num_tokens = sum(one.num_tokens + (not one.truncated) for one in answers)
+        self.seen.update(one.prompt_hash for one in answers)
+        num_tokens = sum(one.num_tokens + (self.counts_ends and not one.truncated) for one in answers)
         return {
             "choices": choices,
             "usage": {"completion_tokens": num_tokens, "prompt_tokens": inputs["input_ids"].shape[1]},
@@ -118,7 +119,8 @@ class Model:
 
         if part["type"] == "text":
             return part
-        data = part["image_url"]["url"].partition(",")[2]
+        head, _, data = part["image_url"]["url"].partition(",")
+        assert head == "data:image/png;base64"
         return {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(data)))}
 
 

@@ -15,6 +15,7 @@ import pytest
 from fake_backend import picture, write_geoqa
 from http_servers import ChatServer, completion
 from PIL import Image
+from vllm_stand_in import Model
 
 from atrl_bench.errors import EndpointError, InvalidFileError
 from atrl_bench.evaluation.cell import evaluate
@@ -52,35 +53,12 @@ def asked_about(server: ChatServer) -> Counter[str]:
 
 
 class MiniServer(ChatServer):
-    """Serves the mini model: reads the images out of the request, and remembers what the model then sees."""
+    """Serves the mini model, which reads the images out of the request."""
 
     def __init__(self, sizes: Any) -> None:
-        super().__init__(answer=self._answer)
-        self.model = local.load(
-            local.find_model("mini"), min_pixels=sizes.min_pixels, max_pixels=sizes.max_pixels, dtype=sizes.dtype
-        )
-        self.seen: set[str] = set()
-        self._one_at_a_time = threading.Lock()
-
-    def _answer(self, body: dict[str, Any]) -> Any:
-        messages = [
-            {"role": turn["role"], "content": [self._part(p) for p in turn["content"]]} for turn in body["messages"]
-        ]
-        images = [part["image"] for turn in messages for part in turn["content"] if part["type"] == "image"]
-        sampling = Sampling(body["max_tokens"], body["temperature"], body["top_p"], body["seed"])
-        with self._one_at_a_time:
-            (answers,) = self.model.generate([Prompt("served", messages, images)], [range(body.get("n", 1))], sampling)
-        self.seen.add(answers[0].prompt_hash)
-        finish = "length" if answers[0].truncated else "stop"
-        return completion(*[answer.text for answer in answers], finish=finish, tokens=answers[0].num_tokens)
-
-    @staticmethod
-    def _part(part: dict[str, Any]) -> dict[str, Any]:
-        if part["type"] == "text":
-            return part
-        head, _, data = part["image_url"]["url"].partition(",")
-        assert head == "data:image/png;base64"
-        return {"type": "image", "image": Image.open(io.BytesIO(base64.b64decode(data)))}
+        super().__init__(answer=lambda body: json.dumps(self.mini.answer(body)).encode())
+        pixels = {"min_pixels": sizes.min_pixels, "max_pixels": sizes.max_pixels}
+        self.mini = Model(local.find_model("mini").folder, pixels, sizes.dtype, counts_ends=False)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +76,7 @@ def test_a_served_model_sees_the_same_words_and_pixels_and_gives_the_same_answer
     local.release()
     assert len(ours) == 6
     # The hash of a local answer is of the text after the chat template and of every pixel.
-    assert server.seen == {response.prompt_hash for response in ours.values()}
+    assert server.mini.seen == {response.prompt_hash for response in ours.values()}
 
     def answers(responses):
         return {name: (r.text, r.num_tokens, r.truncated) for name, r in responses.items()}
@@ -120,10 +98,10 @@ def test_several_images_stay_where_they_stand_among_the_words() -> None:
     sizes = GREEDY.evaluation
     with MiniServer(sizes) as server:
         served = EndpointModel(server.endpoint()).generate([prompt], [[0]], Sampling(8, temperature=0.0))
-        ours = server.model.generate([prompt], [[0]], Sampling(8, temperature=0.0))
+        ours = server.mini.model.generate([prompt], [[0]], Sampling(8, temperature=0.0))
     local.release()
     assert served[0][0].text == ours[0][0].text
-    assert server.seen == {ours[0][0].prompt_hash}
+    assert server.mini.seen == {ours[0][0].prompt_hash}
 
 
 def test_a_video_is_sent_as_its_frames_in_order() -> None:
