@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from plain_trl import plain_logprobs
 from trainer_parts import gradients_of, largest_difference, loss_of, noted, rollout_of
 
 from atrl_bench.errors import AtrlBenchError, InvalidFileError, UnknownNameError
@@ -68,7 +69,7 @@ def test_papos_term_changes_the_gradient_by_what_its_formula_says(make_trainer):
     # By hand, from the logits of the model itself: d = log pi(hidden) - log pi of each token, then for GRPO's mean of
     # means d(loss)/d(log pi) = -0.02 (1 - exp(d)) - 0.05, where d is within its limits.
     trainer.model.zero_grad()
-    logprob_BT = torch.stack([by_the_model(trainer, batch, row) for row in range(len(batch))])
+    logprob_BT = plain_logprobs(trainer, batch)
     d_BT = (batch.extra["hidden_BT"] - logprob_BT).detach()
     assert d_BT[batch.mask_BT.bool()].abs().max() > 1e-3, "the image is seen"
     by_token_BT = (-0.02 * (1 - d_BT.exp()) - 0.05) * batch.mask_BT
@@ -78,20 +79,6 @@ def test_papos_term_changes_the_gradient_by_what_its_formula_says(make_trainer):
     largest = max(value.abs().max().item() for value in expected.values())
     found = {name: with_term[name] - without[name] for name in expected}
     assert largest_difference(found, expected) < 1e-4 * largest
-
-
-def by_the_model(trainer, batch, row):
-    """Return the log-probabilities of a response's tokens in a pass over it alone, without our passes."""
-    model, temperature = trainer.model, trainer.sizes.temperature
-    one = batch.take([row])
-    keep = one.attention_mask[0].bool()
-    fields = {name: value[:, keep] for name, value in one.token_fields.items()}
-    ids = one.input_ids[:, keep]
-    states = model.model(input_ids=ids, **fields, **one.visuals_B[0]).last_hidden_state[0]
-    logprobs_SV = (model.lm_head(states) / temperature).log_softmax(-1)
-    length = int(one.mask_BT.sum())
-    taken = logprobs_SV[-length - 1 : -1].gather(1, ids[0, -length:, None])[:, 0]
-    return torch.nn.functional.pad(taken, (0, batch.mask_BT.shape[1] - length))
 
 
 def test_the_hidden_image_is_the_same_one_whatever_the_micro_batch(make_trainer):
