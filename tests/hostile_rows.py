@@ -1,22 +1,10 @@
-"""What tests of hostile datasets share: a model that answers at once, and pictures that are none."""
+"""What tests of hostile datasets share: pictures of every kind, and such that are none."""
 
 import io
 import struct
 import zlib
 
 from PIL import Image
-
-from atrl_bench.results.records import Response
-
-
-class AnswersAtOnce:
-    """A model whose every answer is 0."""
-
-    def generate(self, prompts, repeats, sampling):
-        return [
-            [Response(p.problem_id, n, "hash", r"\boxed{0}", 3, 0.0, False) for n in numbers]
-            for p, numbers in zip(prompts, repeats, strict=True)
-        ]
 
 
 def encoded(kind: str, size: tuple[int, int] = (56, 56), **options: object) -> bytes:

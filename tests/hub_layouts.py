@@ -232,19 +232,19 @@ def _zips(root: Path, *folders: str) -> Files:
     return {f"{name}.zip": _zip(root, f"{name}/*.mp4") for name in folders}
 
 
-def packed(files: Files) -> bytes:
+def packed(files: Files, compression: int = zipfile.ZIP_STORED) -> bytes:
     """Return a zip archive of these files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
+            archive.writestr(zipfile.ZipInfo(name), content, compression)
     return buffer.getvalue()
 
 
-def tarred(files: Files) -> bytes:
-    """Return a gzipped tar archive of these files."""
+def tarred(files: Files, mode: str = "w:gz") -> bytes:
+    """Return a tar archive of these files, gzipped as the mode says."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)

@@ -62,28 +62,24 @@ def test_a_moved_score_prompt_checkpoint_or_page_is_named(kind, name, field):
 
 
 @pytest.mark.parametrize(
-    ("field", "change", "is_named"), [("moved", 2e-3, True), ("along", 2e-3, True), ("along", 5e-4, False)]
+    ("field", "change", "is_named"),
+    [
+        # Weights, by a part of how far they moved.
+        *[("moved", 2e-3, True), ("along", 2e-3, True), ("along", 5e-4, False)],
+        # What is measured of a rule; a factor moves more between processors.
+        *[("reliability_ends", 0.02, True), ("reliability_ends", 0.005, False)],
+        *[("factor", 0.2, True), ("factor", 0.03, False)],
+    ],
 )
-def test_weights_that_moved_otherwise_are_named_and_those_that_another_processor_rounds_are_not(
-    field, change, is_named
-):
+def test_a_number_is_named_when_it_moves_by_more_than_another_processor_rounds(field, change, is_named):
     before, after = golden.recorded(), golden.recorded()
-    weights = after["weights"]["main_7b grpo seed 0"]
-    weights[field] += change * weights["moved"]
-    assert bool(golden.differences(before, after)) is is_named
-
-
-@pytest.mark.parametrize(("change", "is_named"), [(0.02, True), (0.005, False)])
-def test_what_is_measured_of_a_rule_is_named_when_it_moves_by_more_than_processors_differ(change, is_named):
-    before, after = golden.recorded(), golden.recorded()
-    after["signal"]["atrl"]["reliability_ends"][1] += change
-    assert bool(golden.differences(before, after)) is is_named
-
-
-@pytest.mark.parametrize(("change", "is_named"), [(0.2, True), (0.03, False)])
-def test_a_factor_moves_more_between_processors(change, is_named):
-    before, after = golden.recorded(), golden.recorded()
-    after["signal"]["atrl"]["factor"] += change
+    weights, measured = after["weights"]["main_7b grpo seed 0"], after["signal"]["atrl"]
+    if field in weights:
+        weights[field] += change * weights["moved"]
+    elif field == "factor":
+        measured[field] += change
+    else:
+        measured[field][1] += change
     assert bool(golden.differences(before, after)) is is_named
 
 

@@ -1,7 +1,6 @@
 """Archives: honest ones in every form are unpacked and resumed; hostile ones leave nothing outside and say why."""
 
 import errno
-import io
 import os
 import shutil
 import signal
@@ -13,6 +12,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import hub_layouts
 import pytest
 from memory import TESTS
 
@@ -24,18 +24,12 @@ VIDEOS = {f"scans/scene{number}.mp4": os.urandom(40_000) for number in range(5)}
 
 
 def zipped(path: Path, files: dict[str, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
+    path.write_bytes(hub_layouts.packed(files, zipfile.ZIP_DEFLATED))
     return path
 
 
 def tarred(path: Path, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
+    path.write_bytes(hub_layouts.tarred(files, "w:gz" if path.name.endswith("gz") else "w"))
     return path
 
 

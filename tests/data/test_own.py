@@ -1,10 +1,10 @@
 """A user's own training set: what its columns are called, what its rows show, and what is said of a bad one."""
 
-import io
 import json
 import subprocess
 import sys
 
+import fake_backend
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -21,6 +21,7 @@ from atrl_bench.training.data import load_training_data
 from atrl_bench.training.recipe import load_recipe
 
 MAPPED = "question=asked,answer=gold,image=shown"
+RED = fake_backend.picture("red", (28, 28))
 
 
 @pytest.fixture
@@ -188,18 +189,12 @@ print(json.dumps([[p.question for p in data.problems], shown, data_digest(descri
 """
 
 
-def red(side=28):
-    file = io.BytesIO()
-    Image.new("RGB", (side, side), "red").save(file, "PNG")
-    return file.getvalue()
-
-
 def embedded(tmp_path, rows):
     return (tmp_path / written(tmp_path / "of_hub.parquet", rows)).read_bytes()
 
 
 def test_a_dataset_of_the_hub_is_pinned_and_named_by_its_contents_as_a_folder_is(local_hub, tmp_path):
-    rows = [{"asked": "How many?", "gold": "7", "image": {"bytes": red(), "path": None}}]
+    rows = [{"asked": "How many?", "gold": "7", "image": {"bytes": RED, "path": None}}]
     table = embedded(tmp_path, rows)
     others = {"data/test-00000-of-00001.parquet": b"never asked for", "dataset_infos.json": b"{}"}
     hub = local_hub.add("dataset", "someone/sums", {"data/train-00000-of-00001.parquet": table, **others})
@@ -224,11 +219,11 @@ def test_a_dataset_of_the_hub_is_pinned_and_named_by_its_contents_as_a_folder_is
 @pytest.mark.parametrize("in_archive", [False, True])
 def test_what_the_rows_of_a_hubs_dataset_show_is_brought_as_files_or_in_archives(local_hub, tmp_path, in_archive):
     rows = [{"question": "How many?", "answer": "7", "image": "pictures/1.png"}]
-    files = {"train.jsonl": "\n".join(map(json.dumps, rows)).encode(), "pictures/unused.png": red()}
+    files = {"train.jsonl": "\n".join(map(json.dumps, rows)).encode(), "pictures/unused.png": RED}
     if in_archive:
-        files["pictures.zip"] = packed({"pictures/1.png": red(56)})
+        files["pictures.zip"] = packed({"pictures/1.png": fake_backend.picture("red")})
     else:
-        files["pictures/1.png"] = red(56)
+        files["pictures/1.png"] = fake_backend.picture("red")
     local_hub.add("dataset", "someone/shown", files)
     questions, shown, *_ = run(READ.format(name="someone/shown"), tmp_path / "home", local_hub.url)
     assert (questions, shown) == (["How many?"], [[[56, 56]]])
@@ -236,9 +231,7 @@ def test_what_the_rows_of_a_hubs_dataset_show_is_brought_as_files_or_in_archives
 
 
 def test_a_dataset_of_the_hub_is_trained_on_measured_and_looked_for_in_benchmarks(local_hub, tmp_path):
-    rows = [
-        {"question": f"{n} + 1?", "answer": str(n + 1), "images": [{"bytes": red(), "path": None}]} for n in range(9)
-    ]
+    rows = [{"question": f"{n} + 1?", "answer": str(n + 1), "images": [{"bytes": RED, "path": None}]} for n in range(9)]
     local_hub.add("dataset", "someone/sums", {"train.parquet": embedded(tmp_path, rows)})
     machine = Machine(tmp_path, local_hub)
 

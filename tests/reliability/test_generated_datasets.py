@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hostile_rows import AnswersAtOnce, encoded, png
+from fake_backend import FakeBackend
+from hostile_rows import encoded, png
 from memory import count_anew, most_held
 from PIL import Image
 
@@ -190,7 +191,7 @@ OPENED = Opened()
 
 @pytest.fixture(autouse=True)
 def _all_rows_may_be_bad(monkeypatch):
-    monkeypatch.setattr(local, "load", lambda *_, **__: AnswersAtOnce())
+    monkeypatch.setattr(local, "load", lambda *_, **__: FakeBackend())
     monkeypatch.setattr(cell_writer, "MAX_BAD_FRACTION", 1.0)
     monkeypatch.setattr(training_data, "MAX_BAD_FRACTION", 1.0)
 

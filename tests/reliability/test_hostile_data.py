@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hostile_rows import AnswersAtOnce, encoded, png
+from fake_backend import FakeBackend
+from hostile_rows import encoded, png
 from memory import TESTS, taking_less_than
 from PIL import Image
 
@@ -35,7 +36,7 @@ NUM_ROWS = 101  # of which one may be bad: just less than one in a hundred
 @pytest.fixture(autouse=True, scope="module")
 def _answers_at_once():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "load", lambda *_, **__: AnswersAtOnce())
+        patch.setattr(local, "load", lambda *_, **__: FakeBackend())
         yield
 
 
@@ -84,12 +85,12 @@ def table(num_rows: int = NUM_ROWS, **columns: list) -> pa.Table:
     return pa.table(whole | columns)
 
 
-def write(folder: Path, rows: pa.Table | bytes, name: str = "test.parquet") -> Path:
-    (folder / "geoqa").mkdir(parents=True, exist_ok=True)
+def write(folder: Path, rows: pa.Table | bytes, name: str = "test.parquet", dataset: str = "geoqa") -> Path:
+    (folder / dataset).mkdir(parents=True, exist_ok=True)
     if isinstance(rows, bytes):
-        (folder / "geoqa" / name).write_bytes(rows)
+        (folder / dataset / name).write_bytes(rows)
     else:
-        pq.write_table(rows, folder / "geoqa" / name)
+        pq.write_table(rows, folder / dataset / name)
     return folder
 
 
@@ -284,33 +285,31 @@ def test_rows_of_a_csv_that_end_early_are_not_filled_up(tmp_path) -> None:
 # Training sets ----------------------------------------------------------------------------------------------------
 
 
-def test_rows_of_another_kind_end_a_training_with_their_number_and_a_reason(tmp_path) -> None:
-    (tmp_path / "geometry3k").mkdir()
-    rows = pa.table({"problem": ["?"] * 3, "answer": ["5"] * 3, "images": [5, 6, 7]})
-    pq.write_table(rows, tmp_path / "geometry3k" / "train-0.parquet")
-    with pytest.raises(MissingDataError, match=r"3 of 3 rows of geometry3k cannot be used(.|\n)*3 undecodable image"):
-        load_training_data("geometry3k", tmp_path)
+def three_of(images: list) -> pa.Table:
+    return pa.table({"problem": ["?"] * 3, "answer": ["5"] * 3, "images": images})
 
 
-def test_a_search_through_rows_that_are_none_says_so_at_the_end(tmp_path) -> None:
-    (tmp_path / "geometry3k").mkdir()
-    rows = pa.table({"problem": ["?"] * 3, "answer": ["5"] * 3, "images": [[{"path": 1}]] * 3})
-    pq.write_table(rows, tmp_path / "geometry3k" / "train-0.parquet")
-    with pytest.raises(MissingDataError, match="3 of 3 rows of geometry3k cannot be used"):
-        list(stream_problems("geometry3k", tmp_path))
+TABLE, LINES = "geometry3k/train-0.parquet", "r1_vl/train.jsonl"
+NO_TABLES = [b"", b"PAR1PAR1", b"404: Not Found"]
+NO_JSON = [b"{", b"[1, 2]", b'{"problem": 1}\n{"problem": "a"}\n', b"\xff\xfe"]
+NO_TABLE, UNUSABLE = r"train-0\.parquet cannot be read", "3 of 3 rows of geometry3k cannot be used"
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1PAR1", b"404: Not Found"])
-def test_a_training_set_that_cannot_be_read_is_named(tmp_path, content) -> None:
-    (tmp_path / "geometry3k").mkdir()
-    (tmp_path / "geometry3k" / "train-0.parquet").write_bytes(content)
-    with pytest.raises(InvalidFileError, match=r"train-0\.parquet cannot be read"):
-        load_training_data("geometry3k", tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"{", b"[1, 2]", b'{"problem": 1}\n{"problem": "a"}\n', b"\xff\xfe"])
-def test_a_training_set_that_is_no_json_is_named(tmp_path, content) -> None:
-    (tmp_path / "r1_vl").mkdir()
-    (tmp_path / "r1_vl" / "train.jsonl").write_bytes(content)
-    with pytest.raises(AtrlBenchError):
-        load_training_data("r1_vl", tmp_path)
+@pytest.mark.parametrize(
+    ("name", "rows", "read", "error", "words"),
+    [
+        *(
+            (TABLE, content, load_training_data, InvalidFileError, r"train-0\.parquet cannot be read")
+            for content in NO_TABLES
+        ),
+        *((LINES, content, load_training_data, AtrlBenchError, "") for content in NO_JSON),
+        # Rows of another kind, each counted with its reason; a search through them says so at its end.
+        (TABLE, three_of([5, 6, 7]), load_training_data, MissingDataError, rf"{UNUSABLE}(.|\n)*3 undecodable image"),
+        (TABLE, three_of([[{"path": 1}]] * 3), stream_problems, MissingDataError, UNUSABLE),
+    ],
+)
+def test_a_training_set_that_is_none_ends_a_training_with_a_reason(tmp_path, name, rows, read, error, words) -> None:
+    dataset, file = name.split("/")
+    write(tmp_path, rows, file, dataset)
+    with pytest.raises(error, match=words):
+        list(read(dataset, tmp_path))

@@ -1,7 +1,6 @@
 """A tiny world for the trainer: the random model in a folder, sixteen problems, a grader that finds half correct."""
 
 import contextlib
-import io
 import itertools
 import json
 import stat
@@ -61,20 +60,14 @@ def data_dir(tmp_path_factory):
     import pyarrow.parquet
     from PIL import Image
 
+    from atrl_bench.mini.benchmarks.dataset import png
+
     rng = np.random.default_rng(0)
     rows = []
     for place in range(16):
-        file = io.BytesIO()
-        Image.fromarray(rng.integers(0, 255, (56, 56, 3), dtype=np.uint8)).save(file, "PNG")
-        image = {"bytes": file.getvalue(), "path": f"{place}.png"}
-        rows.append(
-            {
-                "images": [image],
-                "problem": f"<image>What is {place}?",
-                "answer": str(place),
-                "transcription": str(place % 10),
-            }
-        )
+        image = png(Image.fromarray(rng.integers(0, 255, (56, 56, 3), dtype=np.uint8)))
+        row = {"images": [{"bytes": image, "path": f"{place}.png"}], "problem": f"<image>What is {place}?"}
+        rows.append({**row, "answer": str(place), "transcription": str(place % 10)})
     folder = tmp_path_factory.mktemp("data")
     (folder / "geometry3k").mkdir()
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "geometry3k" / "train-00000-of-00001.parquet")

@@ -1,6 +1,5 @@
 """Every model family of docs/data.md, random and tiny with its own processor: sampled, scored, credited and trained."""
 
-import io
 import json
 import re
 from pathlib import Path
@@ -17,6 +16,7 @@ from trainer_parts import logprobs_alone, rollout_of
 from vlm_checkpoints import CHECKPOINTS, write_checkpoint
 
 from atrl_bench.credit import install_row_capture
+from atrl_bench.mini.benchmarks.dataset import png
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.rollout import joined_visuals
 from atrl_bench.training.run import build_trainer, load_inputs, train
@@ -53,10 +53,8 @@ def problems(tmp_path_factory):
     for number, sizes in enumerate(SIZES):
         images = []
         for size in sizes:
-            file = io.BytesIO()
             noise = np.random.default_rng(number).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
-            Image.fromarray(noise).save(file, "PNG")
-            images.append({"bytes": file.getvalue(), "path": None})
+            images.append({"bytes": png(Image.fromarray(noise)), "path": None})
         rows.append({"question": "<image>" * len(sizes) + f"What is {number}?", "answer": "1", "images": images})
     path = tmp_path_factory.mktemp("problems") / "mine.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
