@@ -99,9 +99,9 @@ class Loop(Trainer):
         self.sampler_agrees: bool | None = None  # with a pass of the policy; None before the first rollout
         self.vllm: VLLMSampler | None = None
         if inputs.profile.rollouts.engine == "vllm":
-            from atrl_bench.training.vllm_sampler import vllm_of  # which takes another second to import
+            from atrl_bench.training.vllm_sampler import VLLMSampler  # which takes another second to import
 
-            self.vllm = vllm_of(inputs, self.eos_ids)
+            self.vllm = VLLMSampler(inputs, self.eos_ids)
         # Other token weights, and some credit, need the pass that the sampler's log-probabilities would save.
         needs_pass = self.vllm or recipe.vppo or recipe.critic or recipe.entropy_fraction
         if self.credit is not None:

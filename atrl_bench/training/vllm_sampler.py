@@ -22,23 +22,21 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import patch_environment
 from torch import Tensor
 from trl.generation.vllm_generation import VLLMGeneration
-from trl.trainer.utils import ensure_master_addr_port
 
 from atrl_bench.engines.model_server import free_port
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.models.vllm_flags import CPU_CACHE_BYTES
-from atrl_bench.profiles import Rollouts, TrainingSizes
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rollout import Media, PromptBatch
 from atrl_bench.training.rollout_engine import devices_of_an_engine, require_even_parts
@@ -47,7 +45,6 @@ from atrl_bench.training.sharding import gathered
 from atrl_bench.training.trainer import TrainerInputs
 
 T = TypeVar("T")
-RENDEZVOUS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 PREFILL_TOKENS = 4096  # in one step of the engine, as in TRL: more of them would take memory from the training
 WEIGHTS = ("*.safetensors", "model.safetensors.index.json", "config.json")
 NEVER = -100.0  # the lowest bias that vLLM takes
@@ -64,26 +61,15 @@ class VLLMResponse(NamedTuple):
 class VLLMSampler(VLLMGeneration):
     """TRL's vLLM, with what it lacks for images, videos and runs that resume."""
 
-    def __init__(
-        self,
-        model: Any,
-        accelerator: Any,
-        processor: Any,
-        *,
-        settings: Rollouts,
-        sizes: TrainingSizes,
-        num_media: Mapping[str, int],
-        media_ids: Sequence[int | None],
-        eos_ids: Sequence[int],
-        num_responses: int,
-        run_seed: int,
-        sharing: int,
-    ) -> None:
-        """`num_media`: how many images, and videos, a prompt has at most; `num_responses`: of an engine's rollout.
-
-        `sharing`: how many processes have one engine.
-        """
-        self._dtype, self._num_media, self._run_seed = sizes.dtype, dict(num_media), run_seed
+    def __init__(self, inputs: TrainerInputs[RolloutRecipe], eos_ids: Sequence[int]) -> None:
+        settings, sizes, config = inputs.profile.rollouts, inputs.recipe.sizes(inputs.profile), inputs.model.config
+        accelerator = Accelerator(cpu=not torch.cuda.is_available())  # TRL asks it which processes there are
+        device_gb = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else math.inf
+        num_weights = sum(weight.numel() for weight in inputs.model.parameters())
+        sharing = devices_of_an_engine(settings, num_weights, min(launched().gather([device_gb])))
+        require_even_parts(sharing, accelerator.num_processes, config)
+        self._dtype, self._num_media, self._run_seed = sizes.dtype, inputs.data.most_media, inputs.seed
+        media_ids = [getattr(config, f"{kind}_token_id", None) for kind in ("image", "video")]
         self.media_ids = [token_id for token_id in media_ids if token_id is not None]
         self.eos_ids, self._step = list(eos_ids), -1
         sleeps = accelerator.device.type == "cuda" and settings.server is None  # while the model trains
@@ -93,16 +79,16 @@ class VLLMSampler(VLLMGeneration):
         if sharing > 1:
             self._group, _ = torch.distributed.new_subgroups(sharing, timeout=PATIENCE_IN_TRAINING, backend="gloo")
         super().__init__(
-            model,
+            inputs.model,
             accelerator,
-            processor,
+            inputs.processor,
             mode="server" if settings.server else "colocate",
             server_base_url=settings.server,
             tensor_parallel_size=sharing,
             gpu_memory_utilization=settings.gpu_memory_fraction,
             enable_sleep_mode=sleeps,
             max_model_length=sizes.max_prompt_tokens + sizes.max_response_tokens,
-            max_num_seqs=num_responses,
+            max_num_seqs=sizes.prompts_per_rollout * sizes.group_size * sharing // accelerator.num_processes,
             temperature=sizes.temperature,
             top_p=sizes.top_p,
             max_completion_length=sizes.max_response_tokens,
@@ -134,7 +120,15 @@ class VLLMSampler(VLLMGeneration):
             }
         self._folder = tempfile.TemporaryDirectory()
         self._fill(Path(self._folder.name))
-        with _rendezvous(self.accelerator):
+        # Which process of how many this is, as vLLM reads it, and only while it does.
+        place = {
+            "rank": self.accelerator.process_index,
+            "local_rank": self.accelerator.local_process_index,
+            "world_size": self.accelerator.num_processes,
+            "master_addr": os.environ.get("MASTER_ADDR") or "localhost",
+            "master_port": os.environ.get("MASTER_PORT") or free_port(),  # TRL tries the same few, side by side too
+        }
+        with patch_environment(**place):
             self.llm = LLM(
                 model=self._folder.name,
                 generation_config="vllm",  # the model's own would add to what a request says
@@ -286,29 +280,6 @@ class VLLMSampler(VLLMGeneration):
         return {"stop_token_ids": self.eos_ids, "logit_bias": dict.fromkeys(self.media_ids, NEVER)}
 
 
-def vllm_of(inputs: TrainerInputs[RolloutRecipe], eos_ids: Sequence[int]) -> VLLMSampler:
-    """The engine of a run whose profile asks for one."""
-    settings, sizes, config = inputs.profile.rollouts, inputs.recipe.sizes(inputs.profile), inputs.model.config
-    accelerator = Accelerator(cpu=not torch.cuda.is_available())  # TRL asks it which processes there are
-    device_gb = torch.cuda.mem_get_info()[1] / 1e9 if torch.cuda.is_available() else math.inf
-    num_weights = sum(weight.numel() for weight in inputs.model.parameters())
-    sharing = devices_of_an_engine(settings, num_weights, min(launched().gather([device_gb])))
-    require_even_parts(sharing, accelerator.num_processes, config)
-    return VLLMSampler(
-        inputs.model,
-        accelerator,
-        inputs.processor,
-        settings=settings,
-        sizes=sizes,
-        num_media=inputs.data.most_media,
-        media_ids=[getattr(config, f"{kind}_token_id", None) for kind in ("image", "video")],
-        eos_ids=eos_ids,
-        num_responses=sizes.prompts_per_rollout * sizes.group_size * sharing // accelerator.num_processes,
-        run_seed=inputs.seed,
-        sharing=sharing,
-    )
-
-
 def response_seed(run_seed: int, key: str, repeat: int) -> int:
     """The seed of a response, by what it answers and not by what was drawn before."""
     digest = hashlib.sha256(f"vllm:{run_seed}:{repeat}:{key}".encode()).digest()
@@ -341,22 +312,3 @@ def _response(output: Any) -> VLLMResponse:
     (answer,) = output.outputs
     logprobs = [values[token_id].logprob for token_id, values in zip(answer.token_ids, answer.logprobs, strict=True)]
     return VLLMResponse(list(answer.token_ids), logprobs, list(output.prompt_token_ids))
-
-
-@contextmanager
-def _rendezvous(accelerator: Any) -> Iterator[None]:
-    """Say in the environment which process of how many this is, as vLLM reads it, and only while it does."""
-    before = {name: os.environ.get(name) for name in RENDEZVOUS}
-    os.environ["RANK"] = str(accelerator.process_index)
-    os.environ["LOCAL_RANK"] = str(accelerator.local_process_index)
-    os.environ["WORLD_SIZE"] = str(accelerator.num_processes)
-    os.environ.setdefault("MASTER_PORT", str(free_port()))  # TRL tries the same few, side by side too
-    ensure_master_addr_port()
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
