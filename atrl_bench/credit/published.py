@@ -37,14 +37,7 @@ def _of_tokens(attention: AttentionRows, name: TokenInput) -> NDArray[np.float64
 
 @reads_whole_rows
 def future_attention(
-    attention: AttentionRows,
-    config: CreditConfig,
-    seed: int,
-    *,
-    nearest: int = 10,
-    farthest: int = 50,
-    fraction: float = 0.4,
-    amplified: float = 1.5,
+    attention: AttentionRows, config: CreditConfig, seed: int, *, nearest: int = 10, farthest: int = 50
 ) -> Credit:
     """Returns 1.5 for the 40 % of tokens that later ones look back at most, 10 to 50 positions on, else 1.
 
@@ -55,20 +48,11 @@ def future_attention(
     distance_TT = _query_positions(attention, config)[:, None] - _token_positions(attention)[None, :]
     is_future_TT = (distance_TT >= nearest) & (distance_TT <= farthest)
     influence_T = (among_TT * is_future_TT).sum(0) / np.maximum(is_future_TT.sum(0), 1)
-    weight_T = np.where(highest(influence_T, fraction), amplified, 1.0)
-    return credit_of_rows(weight_T, attention, config)
+    return credit_of_rows(np.where(highest(influence_T, 0.4), 1.5, 1.0), attention, config)
 
 
 @reads_whole_rows
-def preplan_attention(
-    attention: AttentionRows,
-    config: CreditConfig,
-    seed: int,
-    *,
-    window: int = 10,
-    fraction: float = 0.4,
-    amplified: float = 1.5,
-) -> Credit:
+def preplan_attention(attention: AttentionRows, config: CreditConfig, seed: int, *, window: int = 10) -> Credit:
     """Returns 1.5 for the 40 % of tokens after which the distance of attention changes most, else 1.
 
     Li et al. 2025, arXiv 2510.13554: their credit of preplan tokens, |WAAD_t - WAAD_t+1| with the Windowed Average
@@ -82,14 +66,11 @@ def preplan_attention(
     own_T = averaged_T[1:] if config.reading == "predicting" else averaged_T
     change_T = np.zeros(len(averaged_T))
     change_T[: max(0, len(own_T) - 1)] = np.abs(np.diff(own_T))
-    weight_T = np.where(highest(change_T, fraction), amplified, 1.0)
-    return credit_of_rows(weight_T, attention, config)
+    return credit_of_rows(np.where(highest(change_T, 0.4), 1.5, 1.0), attention, config)
 
 
 @reads_whole_rows
-def answer_attention(
-    attention: AttentionRows, config: CreditConfig, seed: int, *, answer: float = 0.15, floor: float = 0.5
-) -> Credit:
+def answer_attention(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns 1 for the answer and 1/2 + 1/2 sigmoid(z) before it, z the log of the attention the answer pays a token.
 
     A public repository, "Credit Where Credit Is Due: Attention-weighted Token-level Credit Assignment in Policy
@@ -97,12 +78,12 @@ def answer_attention(
     the answer by the end of <think>; here the answer is the last 15 % of the tokens, rounded up.
     """
     among_TT = _among_tokens(attention)
-    chain = len(among_TT) - math.ceil(answer * len(among_TT))
+    chain = len(among_TT) - math.ceil(0.15 * len(among_TT))
     weight_T = np.ones(len(among_TT))
     if chain:
         paid_C = np.log(np.maximum(among_TT[chain:, :chain].mean(0), MIN_ATTENTION))
         z_C = (paid_C - paid_C.mean()) / (paid_C.std() or 1.0)
-        weight_T[:chain] = floor + (1 - floor) / (1 + np.exp(-z_C))
+        weight_T[:chain] = 0.5 + 0.5 / (1 + np.exp(-z_C))
     return credit_of_rows(weight_T, attention, config)
 
 
@@ -126,20 +107,17 @@ def _query_positions(attention: AttentionRows, config: CreditConfig) -> NDArray[
 
 
 @reads("logprob", "blackened_logprob")
-def visual_dependency(attention: AttentionRows, config: CreditConfig, seed: int, *, fraction: float = 0.4) -> Credit:
+def visual_dependency(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns credit for the 40 % of tokens that depend most on the image, the same for each (VPPO's token filter).
 
     Huang et al. 2025, arXiv 2510.09285: S_t = exp(d) - d - 1, d the log-probability with a black half minus that
     without. Their scale of whole responses and their entropy penalty are no part of it; the recipe `vppo` has both.
     """
-    weight_T = highest(_dependency(attention), fraction).astype(float)
-    return credit_of_rows(weight_T, attention, config)
+    return credit_of_rows(highest(_dependency(attention), 0.4).astype(float), attention, config)
 
 
 @reads("logprob", "blackened_logprob")
-def perception_grounded(
-    attention: AttentionRows, config: CreditConfig, seed: int, *, threshold: float = 0.4, boost: float = 2.0
-) -> Credit:
+def perception_grounded(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns I_t / 0.4 below 0.4 and 1 + 2 (I_t - 0.4) / 0.6 above, I_t from 0 to 1 in the order of dependency.
 
     Ye et al. 2026, arXiv 2604.01840 (PGPO): I is log(1 + S), scaled to [0, 1] within the response, and the weights
@@ -150,33 +128,22 @@ def perception_grounded(
     if not spread:  # nothing tells the tokens apart
         return credit_of_rows(np.ones(len(information_T)), attention, config)
     scaled_T = (information_T - information_T.min()) / spread
-    above_T = 1 + boost * (scaled_T - threshold) / (1 - threshold)
-    weight_T = np.where(scaled_T < threshold, scaled_T / threshold, above_T)
-    return credit_of_rows(weight_T, attention, config)
+    above_T = 1 + 2 * (scaled_T - 0.4) / (1 - 0.4)
+    return credit_of_rows(np.where(scaled_T < 0.4, scaled_T / 0.4, above_T), attention, config)
 
 
 @reads("entropy", "logprob", "blackened_logprob")
-def token_reweighting(
-    attention: AttentionRows,
-    config: CreditConfig,
-    seed: int,
-    *,
-    fraction: float = 0.3,
-    of_reasoning: float = 1.0,
-    of_perception: float = 0.5,
-) -> Credit:
+def token_reweighting(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns 1 for the 30 % with the highest entropy, 1/2 for the 30 % that the image moves most, else nothing.
 
     Lu et al. 2026, arXiv 2603.25077 (ToR): |log p_t - log p_t without the image| ranks the second kind; a token of
     both kinds gets 1. They select among the tokens of a batch and take the entropy of the likeliest 95 %. The numbers
     are those of a re-implementation.
     """
-    is_reasoning_T = highest(_of_tokens(attention, "entropy"), fraction)
-    is_perception_T = highest(
-        np.abs(_of_tokens(attention, "blackened_logprob") - _of_tokens(attention, "logprob")), fraction
-    )
-    weight_T = np.where(is_reasoning_T, of_reasoning, np.where(is_perception_T, of_perception, 0.0))
-    return credit_of_rows(weight_T, attention, config)
+    is_reasoning_T = highest(_of_tokens(attention, "entropy"), 0.3)
+    difference_T = _of_tokens(attention, "blackened_logprob") - _of_tokens(attention, "logprob")
+    is_perception_T = highest(np.abs(difference_T), 0.3)
+    return credit_of_rows(np.where(is_reasoning_T, 1.0, np.where(is_perception_T, 0.5, 0.0)), attention, config)
 
 
 def _dependency(attention: AttentionRows) -> NDArray[np.float64]:
@@ -202,39 +169,31 @@ def high_entropy(attention: AttentionRows, config: CreditConfig, seed: int) -> C
 
 
 @reads("entropy")
-def entropy_bonus(
-    attention: AttentionRows, config: CreditConfig, seed: int, *, bonus: float = 0.4, max_share: float = 0.5
-) -> Credit:
+def entropy_bonus(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns 1 + min(0.4 H_t, 1/2): somewhat more credit where the model hesitated.
 
     Cheng et al. 2025, arXiv 2506.14758, "Reasoning with Exploration": A + min(alpha H_t, |A| / kappa), alpha 0.4 and
     kappa 2. That is this factor of an advantage of one. Of a negative advantage theirs is 1 - min(...), which a credit,
     blind to the sign, is not.
     """
-    weight_T = 1 + np.minimum(bonus * _of_tokens(attention, "entropy"), max_share)
-    return credit_of_rows(weight_T, attention, config)
+    return credit_of_rows(1 + np.minimum(0.4 * _of_tokens(attention, "entropy"), 0.5), attention, config)
 
 
 # By the probability p_t of a token where it was drawn.
 
 
 @reads("logprob")
-def probability_weighting(
-    attention: AttentionRows, config: CreditConfig, seed: int, *, strength: float = 0.2
-) -> Credit:
+def probability_weighting(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns 0.2 p_t + 0.8: less credit for improbable tokens, whose gradients are large.
 
     Yang et al. 2025, arXiv 2505.12929, "Do Not Let Low-Probability Tokens Over-Dominate": Advantage Reweighting,
     alpha p_t + (1 - alpha), with the alpha of their logic puzzles. Their second method, separate updates, is none.
     """
-    weight_T = strength * np.exp(_of_tokens(attention, "logprob")) + 1 - strength
-    return credit_of_rows(weight_T, attention, config)
+    return credit_of_rows(0.2 * np.exp(_of_tokens(attention, "logprob")) + 1 - 0.2, attention, config)
 
 
 @reads("entropy", "logprob")
-def relative_surprisal(
-    attention: AttentionRows, config: CreditConfig, seed: int, *, lowest: float = 0.1, largest: float = 3.0
-) -> Credit:
+def relative_surprisal(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns credit for tokens whose surprisal over entropy, -log p_t / H_t, is from 0.1 to 3, the same for each.
 
     Lv et al. 2026, arXiv 2606.31575, "Which Tokens Matter?": selection by the Relative Surprisal Index. The two ends
@@ -242,7 +201,7 @@ def relative_surprisal(
     """
     entropy_T = np.maximum(_of_tokens(attention, "entropy"), MIN_ENTROPY)
     index_T = -_of_tokens(attention, "logprob") / entropy_T
-    is_inside_T = (index_T >= lowest) & (index_T <= largest)
+    is_inside_T = (index_T >= 0.1) & (index_T <= 3)
     weight_T = is_inside_T.astype(float) if is_inside_T.any() else np.ones(len(index_T))
     return credit_of_rows(weight_T, attention, config)
 
@@ -250,13 +209,25 @@ def relative_surprisal(
 # By the place of a token alone.
 
 
-def position_ramp(
-    attention: AttentionRows, config: CreditConfig, seed: int, *, first: float = 0.5, last: float = 1.5
-) -> Credit:
+def position_ramp(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns credit that rises in a straight line from 0.5 at the first token to 1.5 at the last.
 
     Deng et al. 2025, arXiv 2508.02260, shape rewards by position because tokens at the end teach more. The straight
     line is ours: the formula of theirs we have not read. It is what any rule should beat that likes late tokens.
     """
-    weight_T = np.linspace(first, last, attention.num_tokens)
-    return credit_of_rows(weight_T, attention, config)
+    return credit_of_rows(np.linspace(0.5, 1.5, attention.num_tokens), attention, config)
+
+
+PUBLISHED = (
+    high_entropy,
+    entropy_bonus,
+    probability_weighting,
+    relative_surprisal,
+    visual_dependency,
+    perception_grounded,
+    token_reweighting,
+    future_attention,
+    preplan_attention,
+    answer_attention,
+    position_ramp,
+)

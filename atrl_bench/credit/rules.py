@@ -26,19 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atrl_bench.credit.config import CreditConfig
-from atrl_bench.credit.published import (
-    answer_attention,
-    entropy_bonus,
-    future_attention,
-    high_entropy,
-    perception_grounded,
-    position_ramp,
-    preplan_attention,
-    probability_weighting,
-    relative_surprisal,
-    token_reweighting,
-    visual_dependency,
-)
+from atrl_bench.credit.published import PUBLISHED
 from atrl_bench.credit.refinement import denoise, propagate, start_importance
 from atrl_bench.credit.rule import (
     Credit,
@@ -322,25 +310,25 @@ def hard_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -
     plain ones and zeros, hence divides by all.
     """
     connectivity_T = connectivity_density(attention, config)
-    return _kept(connectivity_T, config.kept_fraction, connectivity_T, config)
+    return _kept(connectivity_T, connectivity_T, config)
 
 
 def bottom_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns the mirror image of hard_truncation: credit for the `kept_fraction` with the lowest connectivity."""
     connectivity_T = connectivity_density(attention, config)
-    return _kept(-connectivity_T, config.kept_fraction, connectivity_T, config)
+    return _kept(-connectivity_T, connectivity_T, config)
 
 
 def random_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns credit for the `kept_fraction` of tokens that a draw picks: a control of what few tokens teach."""
     score_T = np.random.default_rng(seed).random(attention.num_tokens)
-    return _kept(score_T, config.kept_fraction, connectivity_density(attention, config), config)
+    return _kept(score_T, connectivity_density(attention, config), config)
 
 
 def latest_truncation(attention: AttentionRows, config: CreditConfig, seed: int) -> Credit:
     """Returns credit for the last `kept_fraction` of tokens: a control, since late tokens look at images less."""
     score_T = np.arange(attention.num_tokens, dtype=np.float64)
-    return _kept(score_T, config.kept_fraction, connectivity_density(attention, config), config)
+    return _kept(score_T, connectivity_density(attention, config), config)
 
 
 @reads("entropy")
@@ -348,7 +336,7 @@ def entropy_truncation(attention: AttentionRows, config: CreditConfig, seed: int
     """Returns credit for the `kept_fraction` with the lowest entropy: a control, since certain tokens teach nothing."""
     assert attention.entropy_T is not None
     score_T = -attention.entropy_T.double().numpy()
-    return _kept(score_T, config.kept_fraction, connectivity_density(attention, config), config)
+    return _kept(score_T, connectivity_density(attention, config), config)
 
 
 @batched
@@ -385,17 +373,7 @@ RULES: Mapping[str, CreditRule] = MappingProxyType(
             entropy_truncation,
             random,
             reverse,
-            high_entropy,
-            entropy_bonus,
-            probability_weighting,
-            relative_surprisal,
-            visual_dependency,
-            perception_grounded,
-            token_reweighting,
-            future_attention,
-            preplan_attention,
-            answer_attention,
-            position_ramp,
+            *PUBLISHED,
         )
     }
 )
@@ -473,10 +451,8 @@ def _without_attention(attention: AttentionRows, rule: CreditRule, config: Credi
     return replace(blank, credit_T=even.credit_T.mean().expand_as(blank.credit_T).clone())
 
 
-def _kept(
-    score_T: NDArray[np.float64], fraction: float, connectivity_T: NDArray[np.float64], config: CreditConfig
-) -> Credit:
-    return credit_of_weights(highest(score_T, fraction).astype(float), connectivity_T, config)
+def _kept(score_T: NDArray[np.float64], connectivity_T: NDArray[np.float64], config: CreditConfig) -> Credit:
+    return credit_of_weights(highest(score_T, config.kept_fraction).astype(float), connectivity_T, config)
 
 
 def _reversed(base: Credit) -> Credit:
