@@ -6,8 +6,7 @@ Shapes: B responses, T response tokens, S positions, N patches of all images.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -63,27 +62,19 @@ def black_patch(image_processor: Any, level: int = 0) -> Tensor:
     return pixels_N[0]
 
 
-@dataclass(frozen=True)
 class Blackening:
     """Blackens each patch of a batch's images with a chance, by draws that follow the response and not its place."""
 
-    black: Tensor
-    probability: float
-    run_seed: int
-    patches_per_token: int
-
-    @classmethod
-    def of(cls, image_processor: Any, probability: float, run_seed: int) -> Blackening:
-        """Return the blackening for what this processor makes of images."""
-        merged = int(getattr(image_processor, "merge_size", 1))
-        return cls(black_patch(image_processor), probability, run_seed, merged**2)
+    def __init__(self, image_processor: Any, probability: float, run_seed: int) -> None:
+        self._black, self._probability, self._run_seed = black_patch(image_processor), probability, run_seed
+        self._patches_per_token = int(getattr(image_processor, "merge_size", 1)) ** 2
 
     def pixels(self, inputs: Mapping[str, Any], visual_BS: Tensor, num_tokens: int) -> Tensor | None:
         """Return the pixels of a model's inputs with black patches; None where nothing is shown.
 
         The draws of a sequence follow its last `num_tokens` tokens, without padding.
         """
-        counts_B = (visual_BS.sum(1) * self.patches_per_token).tolist()
+        counts_B = (visual_BS.sum(1) * self._patches_per_token).tolist()
         if not sum(counts_B):
             return None
         pixels_N = inputs.get("pixel_values")
@@ -94,12 +85,8 @@ class Blackening:
                 next_step="take a credit rule that needs no second look at the image: atrl-bench list rules",
             )
         ids_BT, mask_BT = inputs["input_ids"][:, -num_tokens:], inputs["attention_mask"][:, -num_tokens:].bool()
-        responses = [ids_T[mask_T].tolist() for ids_T, mask_T in zip(ids_BT, mask_BT, strict=True)]
-        return blackened(pixels_N, self.black, self._draws(counts_B, responses) < self.probability)
-
-    def _draws(self, counts_B: Sequence[int], responses: Sequence[list[int]]) -> Tensor:
         draws = []
-        for count, token_ids in zip(counts_B, responses, strict=True):
-            seed = zlib.crc32(str((self.run_seed, "black", token_ids)).encode())
+        for count, ids_T, mask_T in zip(counts_B, ids_BT, mask_BT, strict=True):
+            seed = zlib.crc32(str((self._run_seed, "black", ids_T[mask_T].tolist())).encode())
             draws.append(torch.rand(count, generator=torch.Generator().manual_seed(seed)))
-        return torch.cat(draws)
+        return blackened(pixels_N, self._black, torch.cat(draws) < self._probability)

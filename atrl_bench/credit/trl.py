@@ -175,7 +175,7 @@ class CreditedModel:
     ) -> None:
         self._model, self._weights, self._num_tokens = model, weights, num_tokens
         self._needed_B, self._truths_B = needed_B, truths_B
-        self._credits: list[PendingWeights] = []
+        self._credits: list[Callable[[], Tensor]] = []
         self._recordings: list[Recording] = []
         self._num_rows = 0
         self.credit_seconds = 0.0  # what the passes waited for the credit
@@ -213,7 +213,7 @@ class CreditedModel:
     @property
     def credit_BT(self) -> Tensor:  # noqa: N802
         """The credit of all responses so far, one at the positions of padding."""
-        return torch.cat([pending.result() for pending in self._credits])
+        return torch.cat([credit() for credit in self._credits])
 
 
 class TokenInputs:
@@ -224,7 +224,7 @@ class TokenInputs:
         self._blackening = None
         if "blackened_logprob" in needs:
             image_processor = getattr(processor, "image_processor", None)
-            self._blackening = Blackening.of(image_processor, config.black_probability, run_seed)
+            self._blackening = Blackening(image_processor, config.black_probability, run_seed)
 
     def of_pass(
         self,
@@ -311,10 +311,6 @@ class CreditWeights:
             return None
         return SketchPlan(self.config, attention_mask_BS, visual_BS, response_mask_BT)
 
-    def weights(self, recording: Recording, **batch: Any) -> Tensor:
-        """Returns weights_BT of a batch as `begin` has it."""
-        return self.begin(recording, **batch).result()
-
     def of_pass(
         self,
         run: Callable[[], Any],
@@ -344,13 +340,13 @@ class CreditWeights:
                     f"{len(input_ids_BS)} rows of {input_ids_BS.shape[1]}. Switch padding-free, packed and "
                     "sequence-parallel passes off."
                 )
-        return self.weights(
+        return self.begin(
             recording,
             attention_mask_BS=attention_mask_BS,
             visual_BS=visual_BS,
             response_ids_BT=input_ids_BS[:, -num_tokens:],
             response_mask_BT=response_mask_BT,
-        )
+        )()
 
     def begin(
         self,
@@ -363,8 +359,10 @@ class CreditWeights:
         of_tokens: Mapping[str, Tensor] = MappingProxyType({}),
         needed_B: Sequence[bool] | None = None,
         truths: Sequence[TokenTruth | None] | None = None,
-    ) -> PendingWeights:
+    ) -> Callable[[], Tensor]:
         """Begin to compute the credit of each response that is `needed`; None needs all.
+
+        Returns a function that waits for weights_BT: that credit, and one everywhere else.
 
         A response whose advantage is zero needs none: whatever it is multiplied by, nothing comes of it. `of_tokens` is
         what the rule reads beside the rows (`TokenInputs`); `truths` say what the tokens of each response are for,
@@ -373,29 +371,40 @@ class CreditWeights:
         columns = [attention_mask_BS.bool(), visual_BS.bool(), response_mask_BT.bool(), response_ids_BT]
         columns += [value_BT.detach().float() for value_BT in of_tokens.values()]
         arrays, looked = _LeavingDevice(columns), self._looked(recording)
-        pending = PendingWeights(self, arrays, needed_B, response_ids_BT.device)
         names = [name.replace("_BT", "_T") for name in of_tokens]
-        numbers = [b for b in range(len(response_ids_BT)) if pending.needs(b)]
+        numbers = [b for b in range(len(response_ids_BT)) if needed_B is None or needed_B[b]]
+        parts: list[Mapping[str, Any]] = []
 
         def prepare() -> list[CreditTask]:
             column_BS, visual_BS, row_BT, ids_BT, *beside = arrays.arrived()
             tasks = []
             for b in numbers:
-                row_T, column_S = row_BT[b], column_BS[b]
+                row_T, visual_S = row_BT[b], visual_BS[b][column_BS[b]]
                 truth = None if truths is None else truths[b]
                 of_tokens = {name: value_BT[b][row_T].numpy() for name, value_BT in zip(names, beside, strict=True)}
-                found, visual_S = looked(b, column_BS, row_BT), visual_BS[b][column_S]
-                ids = ids_BT[b][row_T].tolist()
-                tasks.append(self._task(found[0], visual_S, ids, truth, of_tokens=of_tokens, looked=found))
-            pending.parts = [task.parts for task in tasks]
+                found = looked(b, column_BS, row_BT)
+                tasks.append(self._task(found, visual_S, ids_BT[b][row_T].tolist(), truth, of_tokens=of_tokens))
+            parts.extend(task.parts for task in tasks)
             return tasks
 
-        pending.credits = self.workers.begin(prepare)
-        return pending
+        credits = self.workers.begin(prepare)
+
+        @cache
+        def joined() -> Tensor:
+            found = credits()
+            column_BS, visual_BS, row_BT, ids_BT, *_ = arrays.arrived()
+            self.note_without_visual(int((~(visual_BS & column_BS).any(1)).sum()))
+            weights_BT = torch.ones(ids_BT.shape, dtype=torch.float32)
+            for b, credit, of_response in zip(numbers, found, parts, strict=True):
+                weights_BT[b, row_BT[b]] = credit.credit_T
+                self.note_credit(credit, of_response)
+            return weights_BT.to(response_ids_BT.device)
+
+        return joined
 
     def of_sampled(self, responses: Sequence[SampledRows]) -> list[Tensor]:
         """Returns credit_T of each response, by the rows that sampling left of it."""
-        tasks = [self._task(*response) for response in responses]
+        tasks = [self._task([one.rows_TS], one.visual_S, one.ids, one.truth, one.times) for one in responses]
         credits = self.workers.begin(lambda: tasks)()
         for credit, task, response in zip(credits, tasks, responses, strict=True):
             self.note_credit(credit, task.parts, response.times)
@@ -426,19 +435,15 @@ class CreditWeights:
 
     def _task(
         self,
-        rows_TS: Tensor,
+        looked: Sequence[Tensor],
         visual_S: Tensor,
         ids: Sequence[int],
         truth: TokenTruth | None,
         times: int = 1,
         of_tokens: Mapping[str, Any] = MappingProxyType({}),
-        looked: Sequence[Tensor] = (),
     ) -> CreditTask:
-        """Returns the task of one response, of its valid rows and columns; `of_tokens` is beside them.
-
-        Of a sketch `looked` has all tensors, and `rows_TS` is the first of them, the connectivity.
-        """
-        sketch = None
+        """Returns the task of one response: `looked` is its rows, or the tensors of their sketch."""
+        sketch, rows_TS = None, looked[0]
         if not math.isfinite(float(rows_TS.sum())):
             # Rows of a pass that overflowed say nothing; without attention every rule gives each token the same.
             rows_TS, visual_S = torch.zeros(len(rows_TS), 1), torch.zeros(1, dtype=torch.bool)
@@ -449,11 +454,7 @@ class CreditWeights:
         # The seed follows the response and not its place, so a shuffled batch gets the same credit.
         seed = zlib.crc32(str((self._run_seed, list(ids))).encode())
         arguments = (rows_TS.numpy(), visual_S.numpy(), self.rule, self.config, seed)
-        return CreditTask(*arguments, of_tokens=of_tokens, parts=self._parts(ids, truth), sketch=sketch)
-
-    def close(self) -> None:
-        """End the workers."""
-        self.workers.close()
+        return CreditTask(*arguments, dict(of_tokens), self._parts(ids, truth), sketch)
 
     def note_without_visual(self, num_responses: int) -> None:
         """Count responses whose prompt shows nothing."""
@@ -493,43 +494,6 @@ class CreditWeights:
         if not math.isnan(value):
             self._totals[name] += value * times
             self._counts[name] += times
-
-
-class PendingWeights:
-    """The token weights of one scoring pass, which may still be computed."""
-
-    credits: Callable[[], list[Credit]]
-
-    def __init__(
-        self,
-        weights: CreditWeights,
-        arrays: _LeavingDevice,
-        needed_B: Sequence[bool] | None,
-        device: torch.device,
-    ) -> None:
-        self._weights, self._arrays, self._device, self._needed_B = weights, arrays, device, needed_B
-        self.parts: list[Mapping[str, Any]] = []  # of each response that needs a credit, what is known of it
-        self._result: Tensor | None = None
-
-    def needs(self, b: int) -> bool:
-        """Returns whether a response gets a credit."""
-        return self._needed_B is None or bool(self._needed_B[b])
-
-    def result(self) -> Tensor:
-        """Returns weights_BT: the credit of each response that needs one, one everywhere else."""
-        if self._result is None:
-            self._result = self._joined()
-        return self._result
-
-    def _joined(self) -> Tensor:
-        credits = self.credits()
-        column_BS, visual_BS, row_BT, ids_BT, *_ = self._arrays.arrived()
-        self._weights.note_without_visual(int((~(visual_BS & column_BS).any(1)).sum()))
-        weights_BT = torch.ones(ids_BT.shape, dtype=torch.float32)
-        for b, credit, parts in zip(filter(self.needs, range(len(ids_BT))), credits, self.parts, strict=True):
-            weights_BT[b, row_BT[b]] = credit.credit_T
-            self._weights.note_credit(credit, parts)
-        return weights_BT.to(self._device)
 
 
 def _chosen(values: Tensor, dim: int, is_chosen: Tensor) -> Tensor:

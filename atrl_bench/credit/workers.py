@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.credit.config import CreditConfig
@@ -38,26 +37,21 @@ _TENSORS = ("credit_T", "connectivity_T", "importance_T", "cluster_T")  # of a C
 _NUM_ATTEMPTS = 3  # of a response whose worker dies; then it is computed here
 
 
+@dataclass(eq=False)
 class CreditTask:
     """One response and what its credit depends on, in a form that travels between processes."""
 
-    def __init__(
-        self,
-        rows_TS: NDArray[np.float32],
-        visual_S: NDArray[np.bool_],
-        rule: CreditRule,
-        config: CreditConfig,
-        seed: int,
-        *,
-        of_tokens: Mapping[str, NDArray[np.float32]] = MappingProxyType({}),
-        parts: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
-        sketch: RowSketch | None = None,
-    ) -> None:
-        """With a `sketch` no rows are needed."""
-        self.rows_TS, self.visual_S, self.sketch = rows_TS, visual_S, sketch
-        self.rule, self.config, self.seed = rule, config, seed
-        self.of_tokens, self.parts = dict(of_tokens), dict(parts)  # fields of `AttentionRows`
-        self._file: int | None = None
+    rows_TS: NDArray[np.float32]
+    """None of a response with a `sketch`."""
+    visual_S: NDArray[np.bool_]
+    rule: CreditRule
+    config: CreditConfig
+    seed: int
+    of_tokens: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    """Fields of `AttentionRows`, as `parts` are."""
+    parts: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    sketch: RowSketch | None = None
+    _file: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what a worker is sent: of rows in a file that it can open, the file.

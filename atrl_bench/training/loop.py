@@ -424,4 +424,4 @@ class Loop(Trainer):
             self.vllm.close()
             self.vllm = None
         if self.credit is not None:
-            self.credit.close()
+            self.credit.workers.close()

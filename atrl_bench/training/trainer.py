@@ -243,7 +243,7 @@ class Trainer(ABC):
         """Give the model its own attention function back, before it is saved; no credit is computed any more."""
         if self.credit is not None:
             self.credit.capture.remove()
-            self.credit.close()
+            self.credit.workers.close()
 
 
 def adamw(weights: Sequence[Tensor], sizes: TrainingSizes) -> torch.optim.AdamW:

@@ -54,7 +54,7 @@ class TokenCreditEngine(FSDPEngineWithLMHead):
             loss, output = super().forward_step(micro_batch, loss_function, forward_only)
         outputs = output["model_output"]
         of_tokens = {f"{name}_BT": sequences.of_responses(outputs[_OF_TOKENS[name]]) for name in weights.inputs.needs}
-        credit_BT = weights.weights(
+        credit_BT = weights.begin(
             recording,
             attention_mask_BS=sequences.is_token_BS,
             visual_BS=visual_columns(self.module.config, sequences.ids_BS) & sequences.is_token_BS,
@@ -62,7 +62,7 @@ class TokenCreditEngine(FSDPEngineWithLMHead):
             response_mask_BT=sequences.response_mask_BT,
             of_tokens=of_tokens,
             needed_B=sequences.response_mask_BT.any(1).tolist(),
-        )
+        )()
         outputs[KEY] = sequences.as_output(credit_BT, like=micro_batch["input_ids"])
         return loss, output
 

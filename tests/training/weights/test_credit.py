@@ -54,7 +54,7 @@ def weigher(tiny_model):
 
 
 def test_weights_have_mean_one_and_favour_the_token_that_looks_at_the_image(weigher, batch):
-    weights_BT = weigher.weights(Rows(), **batch)
+    weights_BT = weigher.begin(Rows(), **batch)()
     assert torch.allclose(weights_BT.mean(1), torch.ones(2))
     assert (weights_BT.argmax(1) == 1).all()
 
@@ -70,7 +70,7 @@ def test_a_training_on_a_cpu_computes_its_credit_itself_and_one_on_a_gpu_beside_
 
 
 def test_a_response_without_advantage_is_skipped(weigher, batch):
-    weights_BT = weigher.weights(Rows(), **{**batch, "needed_B": [True, False]})
+    weights_BT = weigher.begin(Rows(), **{**batch, "needed_B": [True, False]})()
     assert (weights_BT[1] == 1).all()
     assert not (weights_BT[0] == 1).all()
 
@@ -79,7 +79,7 @@ def test_padding_after_a_response_gets_one_and_its_tokens_still_have_mean_one(we
     mask = batch["response_mask_BT"].clone()
     mask[0, 4:] = 0
     columns = torch.cat([torch.ones(2, NUM_PROMPT, dtype=torch.long), mask], 1)
-    weights_BT = weigher.weights(Rows(), **{**batch, "response_mask_BT": mask, "attention_mask_BS": columns})
+    weights_BT = weigher.begin(Rows(), **{**batch, "response_mask_BT": mask, "attention_mask_BS": columns})()
     assert (weights_BT[0, 4:] == 1).all()
     assert weights_BT[0, :4].mean().item() == pytest.approx(1.0)
 
@@ -87,7 +87,7 @@ def test_padding_after_a_response_gets_one_and_its_tokens_still_have_mean_one(we
 def test_empty_visual_tokens_and_rows_that_overflowed_are_counted_and_get_one(weigher, batch):
     visual = batch["visual_BS"].clone()
     visual[0] = False
-    weights_BT = weigher.weights(Rows(scale=float("nan")), **{**batch, "visual_BS": visual})
+    weights_BT = weigher.begin(Rows(scale=float("nan")), **{**batch, "visual_BS": visual})()
     assert (weights_BT == 1).all()
     diagnostics = weigher.pop_diagnostics()
     assert diagnostics["credit/num_empty_visual"][0] == 1
@@ -96,7 +96,7 @@ def test_empty_visual_tokens_and_rows_that_overflowed_are_counted_and_get_one(we
 
 def test_the_anchor_auc_is_over_responses_that_transcribe_their_image(weigher, batch):
     # The image shows a 7; the response begins with it, and the credit is on the token after it.
-    weigher.weights(Rows(), **{**batch, "truths": [TokenTruth("7"), TokenTruth("9")]})
+    weigher.begin(Rows(), **{**batch, "truths": [TokenTruth("7"), TokenTruth("9")]})()
     diagnostics = weigher.pop_diagnostics()
     assert diagnostics["credit/num_with_anchors"][0] == 1
     # One of five other tokens is above the anchor, four have the same weight: (0 + 4 / 2) / 5.
@@ -109,7 +109,7 @@ def test_the_credit_of_a_response_follows_the_seed_of_the_run_and_not_its_place_
     of_runs = []
     for run_seed in range(4):
         weigher = credit_weights(CreditChoice(rule="random"), tiny_model, Letters(), run_seed)
-        weights_BT = weigher.weights(Rows(), **batch)
+        weights_BT = weigher.begin(Rows(), **batch)()
         weigher.capture.remove()
         assert torch.equal(weights_BT[0], weights_BT[1])
         of_runs.append(weights_BT[0])
@@ -123,7 +123,7 @@ def test_the_share_of_the_credit_on_a_thought_is_told_beside_the_share_of_its_to
     assert thought_tokens([]).tolist() == []
     weigher._text = dict(enumerate(texts)).__getitem__
     batch["response_ids_BT"] = torch.arange(NUM_RESPONSE).repeat(2, 1)
-    weights_BT = weigher.weights(Rows(), **batch)
+    weights_BT = weigher.begin(Rows(), **batch)()
     told = weigher.pop_diagnostics()
     assert told["credit/thought_share"][0] == pytest.approx(float(weights_BT[:, :5].sum() / weights_BT.sum()))
     assert told["credit/thought_tokens"][0] == pytest.approx(5 / 6)
