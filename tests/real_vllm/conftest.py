@@ -12,11 +12,9 @@ from training.conftest import (  # noqa: F401
     coin_grader,
     coin_rewards,
     data_dir,
-    kill_9,
     make_trainer,
     make_video_trainer,
     open_trainer,
-    video_dir,
 )
 
 if find_spec("vllm") is None:

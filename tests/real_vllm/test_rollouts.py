@@ -1,6 +1,7 @@
 """Trainings whose responses a real vLLM samples: what it sees, what it says of its tokens, and what stops a run."""
 
 import json
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -8,6 +9,7 @@ from importlib.metadata import version
 
 import pytest
 from trainer_parts import prompts_of
+from training import killed_run
 from training.launched_rollouts import answers_of, by_torchrun
 
 from atrl_bench.errors import AtrlBenchError
@@ -133,19 +135,15 @@ def test_an_image_that_is_remembered_from_before_an_update_stops_the_run(make_tr
     assert trainer.step == 2
 
 
-def test_a_killed_run_samples_what_an_uninterrupted_one_does(
-    tmp_path, base_folder, data_dir, profile, coin_grader, kill_9
-):
-    from atrl_bench.training.recipe import load_recipe
-    from atrl_bench.training.run import train
-
-    def in_its_second_rollout():
-        return any(len(path.read_text().splitlines()) >= 3 for path in tmp_path.glob("killed/*/metrics.jsonl"))
-
-    kill_9([in_its_second_rollout], data_dir, tmp_path / "killed", name="grpo", credit="atrl", data="geometry3k")
-    recipe = load_recipe("grpo", credit="atrl", data="geometry3k")
-    whole = train(recipe, profile=profile, base_model=base_folder, data_dir=data_dir, out=tmp_path / "whole", seed=0)
-    record = json.loads((tmp_path / "killed" / whole.checkpoint.name / "done.json").read_text())
+def test_a_killed_run_samples_what_an_uninterrupted_one_does(tmp_path, base_folder, data_dir, profile, coin_grader):
+    recipe = {"name": "grpo", "credit": "atrl", "data": "geometry3k"}
+    whole = killed_run.train_by({**recipe}, base_folder, data_dir, tmp_path / "whole", profile.model_dump_json())
+    in_its_second_rollout = tmp_path / "killed" / whole.checkpoint.name / "metrics.jsonl"
+    training = [json.dumps(recipe), base_folder, data_dir, tmp_path / "killed", profile.model_dump_json()]
+    for awaited, code in ((in_its_second_rollout, -signal.SIGKILL), (tmp_path / "never", 0)):
+        program = [sys.executable, killed_run.__file__, awaited, "3", "0", *training]
+        assert subprocess.run(program, check=False).returncode == code
+    record = json.loads((in_its_second_rollout.parent / "done.json").read_text())
     assert record["digest"] == whole.digest
     assert record["rollouts"]["engine"] == "vllm"
 

@@ -2,14 +2,10 @@
 
 import contextlib
 import itertools
-import json
 import stat
-import subprocess
 import sys
-import time
 import zlib
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -143,25 +139,6 @@ def run(base_folder, data_dir, profile, coin_grader):
     return partial(start, data="geometry3k")
 
 
-@pytest.fixture(scope="session")
-def video_dir(tmp_path_factory):
-    """Sixteen rows of each of Video-R1's two tables with their images and videos, generated."""
-    import pyarrow
-    import pyarrow.parquet
-
-    from atrl_bench.mini.training_sets import TRAINING_SETS
-
-    folder = tmp_path_factory.mktemp("videos")
-    for seed, dataset in enumerate((TRAINING_SETS["video_r1"], TRAINING_SETS["video_r1_cot"])):
-        rows = dataset.rows(16, np.random.default_rng(seed))
-        for path, content in dataset.files(rows):
-            (folder / dataset.folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / dataset.folder / path).write_bytes(content)
-        table = pyarrow.Table.from_pylist(rows, schema=dataset.features(rows).arrow_schema)
-        pyarrow.parquet.write_table(table, folder / dataset.folder / f"{dataset.split}-00000-of-00001.parquet")
-    return folder
-
-
 class CoinReward:
     """Half of the responses are right, by a hash of their text."""
 
@@ -180,11 +157,11 @@ def coin_rewards(coin_grader, monkeypatch):
 
 
 @pytest.fixture
-def make_video_trainer(open_trainer, video_dir, coin_rewards):
+def make_video_trainer(open_trainer, mini_world, coin_rewards):
     """Return a factory of trainers on the rows about videos and images."""
     from atrl_bench.training.recipe import load_recipe
 
-    return lambda name="t_grpo", **overrides: open_trainer(load_recipe(name, **overrides), video_dir)
+    return lambda name="t_grpo", **overrides: open_trainer(load_recipe(name, **overrides), mini_world)
 
 
 # Runs that are killed ---------------------------------------------------------------------------------------------
@@ -206,24 +183,6 @@ def pull_the_plug():
             start(on_progress=stop)
 
     return pull
-
-
-@pytest.fixture
-def kill_9(base_folder, profile):
-    """Return a function that trains in a process, kills it each time a moment is reached, and lets the last one end."""
-
-    def run(moments, data_dir, out, **recipe):
-        program = Path(__file__).with_name("killed_run.py")
-        command = [sys.executable, program, json.dumps(recipe), base_folder, data_dir, out, profile.model_dump_json()]
-        for reached in moments:
-            process = subprocess.Popen(command)
-            while process.poll() is None and not reached():
-                time.sleep(0.005)
-            process.kill()
-            process.wait()
-        subprocess.run(command, check=True)
-
-    return run
 
 
 STAND_IN = """#!{python}

@@ -49,4 +49,4 @@ def train_by(fields: dict[str, Any], base: str, data: str, out: str, profile: st
 
 
 if __name__ == "__main__":
-    trained(*sys.argv[1:])
+    killed(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:])

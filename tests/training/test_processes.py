@@ -190,10 +190,10 @@ def assert_merged(adapter, trained, base):
 
 
 @pytest.mark.slow
-def test_a_model_shared_by_two_processes_learns_from_images_and_videos_together(launch, video_dir):
-    problems = load_training_data("video_r1", video_dir).problems
+def test_a_model_shared_by_two_processes_learns_from_images_and_videos_together(launch, mini_world):
+    problems = load_training_data("video_r1", mini_world).problems
     assert {bool(problem.videos) for problem in problems} == {True, False}
-    first, second = launch("shared", video_dir, name="t_grpo", credit="atrl", data="video_r1")
+    first, second = launch("shared", mini_world, name="t_grpo", credit="atrl", data="video_r1")
     assert first["digest"] == second["digest"]
 
 

@@ -22,12 +22,12 @@ from atrl_bench.training.run_spec import run_spec
 
 
 @pytest.fixture
-def run(run, video_dir):
+def run(run, mini_world):
     """Train as everywhere, on generated videos where the recipe's data are those of Video-R1."""
 
     def start(out, name="grpo", **fields):
         about_videos = fields.get("data", "").startswith("video")
-        return run(out, name, **fields, **({"data_dir": video_dir} if about_videos else {}))
+        return run(out, name, **fields, **({"data_dir": mini_world} if about_videos else {}))
 
     return start
 
