@@ -15,6 +15,7 @@ from atrl_bench.experiments.price import price_of
 from atrl_bench.experiments.run_dir import keep_settings
 from atrl_bench.lab.design import MAX_SEEDS, compared_rows, cost_of
 from atrl_bench.printable import Block, Record, counted
+from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Comparison
 from atrl_bench.report.table_run import TableRun
 from atrl_bench.results.statistics.power import Look, look
@@ -46,19 +47,8 @@ class Decided(Record):
         yield f"Looked after each seed, at most {self.max_seeds}; stopped after {most}."
         yield from self.said()
 
-    def said(self) -> Iterable[str]:
-        for item in self.comparisons:
-            yield f"{item.comparison}: {_said(item, self.effect)}"
-
-
-def _said(item: DecidedComparison, effect: float) -> str:
-    between = f"{item.mean:+.1f} ± {item.half_width:.1f} points after {counted(item.seeds, 'seed')}"
-    return {
-        "different": f"decided, they differ: {between}.",
-        "not so different": f"decided, they do not differ by {effect:g} points: {between}.",
-        "out of reach": f"not decided, and more of these seeds would not decide it: {between}.",
-        "open": f"open: {between}.",
-    }[item.verdict]
+    def said(self) -> list[str]:
+        return lines_of("decided.txt.j2", decided=self, counted=counted)
 
 
 def most_seeds(plan_of: Callable[[Sequence[int]], Plan], budget: float | None) -> int:

@@ -24,6 +24,7 @@ from atrl_bench.experiments.progress import duration
 from atrl_bench.experiments.spread import Spreads, assumed_spreads, stored_spreads, with_seed_sd
 from atrl_bench.printable import Block, Command, Record, Rows, counted
 from atrl_bench.report.drawing import BLUE, SOFT, FigureContent, figure_style, new_figure, svg
+from atrl_bench.report.page import lines_of
 from atrl_bench.results.files import write_texts
 from atrl_bench.results.statistics.power import Spread, detectable, false_alarms_of_one_seed, power
 from atrl_bench.settings import Settings, read_settings
@@ -121,15 +122,10 @@ class Design(Record):
     next: str
 
     def blocks(self) -> Iterable[Block]:
+        words = {"points": _points, "time": self._time, "counted": counted, "max_seeds": MAX_SEEDS}
+        answer, one_seed, meaning = lines_of("design.txt.j2", design=self, **words)
         yield f"{self.table} under profile {self.profile}: {'; '.join(self.comparisons)}"
-        yield ""
-        yield self._answer()
-        yield (
-            f"One seed cannot show it: two trainings of equal methods differ by {self.one_seed_sd:.1f} points "
-            "(standard deviation of the average), and a test over problems alone, as tables are usually read, calls "
-            f"{self.one_seed_false_alarms:.0%} of such pairs different."
-        )
-        yield ""
+        yield from ("", answer, one_seed, "")
         rows = [
             (
                 str(option.seeds),
@@ -160,33 +156,9 @@ class Design(Record):
             indent=0,
         )
         yield ""
-        tests = counted(self.num_tests, "test")
-        yield f'"Sees": the effect in points that {tests} on a page call clear with power {self.wanted_power:g}.'
-        yield from self.basis
+        yield from (meaning, *self.basis)
         yield f"Files: {', '.join(self.files)}"
         yield Command(self.next)
-
-    def _answer(self) -> str:
-        what = f"{self.effect:g} points with power {self.wanted_power:g}"
-        if self.cheapest is None and self.sees_at_most <= self.effect:
-            return f"To show {what} takes more than {MAX_SEEDS} seeds. {self._sees()}"
-        if self.cheapest is None:
-            times = (self.sees_at_most / self.effect) ** 2
-            return (
-                f"No number of seeds shows {what}: these problems see {_points(self.sees_at_most)} points at best, and "
-                f"it takes {times:.1f} times as many. {self._sees()}"
-            )
-        if self.cheapest == self.chosen:
-            return f"To show {what} takes at least {self._size(self.cheapest)}."
-        return f"To show {what} takes {self._size(self.cheapest)}: more than the budget. {self._sees()}"
-
-    def _sees(self) -> str:
-        within = "for its price " if self.budget_hours is None else "within the budget "
-        return f"The best {within}is {self._size(self.chosen)}: it sees {_points(self.chosen.sees)} points."
-
-    def _size(self, option: Option) -> str:
-        answers = counted(option.repeats, "answer")
-        return f"{counted(option.seeds, 'seed')} and {answers} to each problem, {self._time(option.hours)}"
 
     def _time(self, hours: float) -> str:
         return price_text(hours, on_gpus=self.on_gpus)

@@ -164,8 +164,7 @@ def _table(stem: str, card: Card, run_dir: RunDir, request: SignalRequest) -> Ta
         says=card.advice.sentence,
         grids=(Grid("Rules", EXPLANATION, tuple(title for title, _ in SHOWN.values()), rows, "Rule"),),
         notes=(
-            f"{signal.responses:,} responses to {signal.prompts} problems of {signal.data}, {signal.success:.0%} "
-            f"right; gradients of {signal.parameters:,} parameters; loss of {request.recipe}, seed {request.seed}.",
+            f"{signal.about}; loss of {request.recipe}, seed {request.seed}.",
             *(
                 card.reliance_lines()
                 or [f"Reliance on the picture: `atrl-bench evaluate {signal.model} --image blank` tells."]

@@ -14,25 +14,25 @@ from atrl_bench.experiments.price import Price
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.lab.signal.price import signal_price
-from atrl_bench.lab.signal.record import RuleSignal, Signal
-from atrl_bench.lab.signal.stored import SignalColumn, read_signal, signal_columns
+from atrl_bench.lab.signal.record import RuleSignal
+from atrl_bench.lab.signal.stored import SignalColumn, signal_columns
 from atrl_bench.lab.signal.tables import SignalGrid, SignalTable, load_signal_table
 from atrl_bench.report.front_page import write_index
+from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Grid, GridCell, Table
 from atrl_bench.report.table_run import TableRun, write_report
 from atrl_bench.results.statistics.means import Estimate
 
-Measured = Sequence[tuple[SignalColumn, Signal | None]]
-
 
 def price_of_signals(name: str, run_dir: RunDir) -> Price:
     costs, notes = [], []
-    for column, signal in _measured(load_signal_table(name), run_dir):
+    for column in signal_columns(load_signal_table(name), run_dir):
         if column.obstacle:
-            notes.append(f"{_title(column)}: {column.obstacle}")
+            notes.append(f"{column.title}: {column.obstacle}")
         else:
             [cost] = signal_price(column.request, run_dir).costs
-            costs.append(replace(cost, row=_title(column), state="done" if signal else "to do", checkpoint=column.key))
+            state = "done" if column.signal else "to do"
+            costs.append(replace(cost, row=column.title, state=state, checkpoint=column.key))
     command = f"atrl-bench run-table {name} {run_dir.options}"
     return Price(name, run_dir, tuple(costs), next=command, notes=tuple(notes), noun="measurement")
 
@@ -42,13 +42,13 @@ def run_signals(name: str, run_dir: RunDir, *, quiet: bool) -> TableRun:
     from atrl_bench.lab.signal.measure import measured_signal
 
     failures, num_measured = {}, 0
-    for column, signal in _measured(load_signal_table(name), run_dir):
-        if signal is None and not column.obstacle:
+    for column in signal_columns(load_signal_table(name), run_dir):
+        if column.signal is None and not column.obstacle:
             try:
                 measured_signal(column.request, run_dir, quiet=quiet)
                 num_measured += 1
             except Exception as error:  # the other bases go on
-                failures[_title(column)] = reason_of(error)
+                failures[column.title] = reason_of(error)
     return render_signals(name, run_dir, num_measured_now=num_measured, failures=failures)
 
 
@@ -62,25 +62,12 @@ def render_signals(
 
 
 def is_measured(name: str, run_dir: RunDir) -> bool:
-    return any(signal is not None for _, signal in _measured(load_signal_table(name), run_dir))
-
-
-def _measured(table: SignalTable, run_dir: RunDir) -> Measured:
-    columns = signal_columns(table, run_dir)
-    if not run_dir.store_path.is_file():
-        return [(column, None) for column in columns]
-    with run_dir.open_store(read_only=True) as store:
-        return [(column, read_signal(store, column.key)) for column in columns]
+    return any(column.signal is not None for column in signal_columns(load_signal_table(name), run_dir))
 
 
 def signal_table(table: SignalTable, run_dir: RunDir) -> Table:
-    columns = _measured(table, run_dir)
+    columns = signal_columns(table, run_dir)
     grids = tuple(_grid(table, grid, columns) for grid in table.grids)
-    notes = [_of(column, signal) for column, signal in columns if signal is not None]
-    for column, signal in columns:
-        if signal is None:
-            run = f"Not measured yet: atrl-bench run-table {table.id} {run_dir.options}"
-            notes.append(f"{_title(column)}: {column.obstacle or run}")
     return Table(
         id=table.id,
         title=table.title,
@@ -90,24 +77,24 @@ def signal_table(table: SignalTable, run_dir: RunDir) -> Table:
         profile_title=run_dir.profile.title,
         says=_answer(table, grids),
         grids=grids,
-        notes=tuple(notes),
+        notes=tuple(lines_of("signal_notes.txt.j2", columns=columns, table=table, run_dir=run_dir)),
         environment=tuple(sorted(run_dir.environment().items())),
     )
 
 
-def _grid(table: SignalTable, grid: SignalGrid, columns: Measured) -> Grid:
-    titles = tuple(_title(column) for column, _ in columns)
-    rows = tuple((rule, tuple(_cell(rule, grid, *column) for column in columns)) for rule in table.rules)
+def _grid(table: SignalTable, grid: SignalGrid, columns: Sequence[SignalColumn]) -> Grid:
+    titles = tuple(column.title for column in columns)
+    rows = tuple((rule, tuple(_cell(rule, grid, column) for column in columns)) for rule in table.rules)
     about = grid.title, " ".join(grid.explanation.split())
     return Grid(*about, titles, rows, "Rule", grid.neutral, is_drawn=grid.is_drawn, is_ratio=grid.is_ratio)
 
 
-def _cell(rule: str, grid: SignalGrid, column: SignalColumn, signal: Signal | None) -> GridCell:
+def _cell(rule: str, grid: SignalGrid, column: SignalColumn) -> GridCell:
     if rule not in column.rules:
         return GridCell("–", reason=f"The data of {column.world} does not say which tokens {rule} puts credit on.")
-    if signal is None:
+    if column.signal is None:
         return GridCell("not run", reason=column.obstacle or "Not measured here yet.")
-    return rule_cell(next(one for one in signal.rules if one.rule == rule), grid.shows, grid.neutral)
+    return rule_cell(next(one for one in column.signal.rules if one.rule == rule), grid.shows, grid.neutral)
 
 
 def _efficiency(efficiency: Efficiency) -> GridCell:
@@ -149,33 +136,12 @@ def rule_cell(rule: RuleSignal, shows: str, neutral: float | None) -> GridCell:
 
 def _answer(table: SignalTable, grids: Sequence[Grid]) -> str:
     """What a hurried reader takes away, as strong as the intervals allow."""
-    first, parts = grids[0], []
-    for number, column in enumerate(first.columns):
-        cells = [(name, cells[number]) for name, cells in first.rows if not math.isnan(cells[number].value)]
-        if not cells:
-            continue
-        if first.neutral is None:
-            lowest = min(cells, key=lambda cell: cell[1].value)
-            parts.append(f"{column}: the least, {lowest[0]}, {lowest[1].text}.")
-        else:
-            up, down = (
-                ", ".join(f"{name} {cell.value:.2f}" for name, cell in cells if cell.verdict == side) or "none"
-                for side in ("up", "down")
-            )
-            parts.append(f"{column}: above {first.neutral:g} {up}; below {first.neutral:g} {down}.")
-    if parts:
-        return f"{table.says} {' '.join(parts)}"
-    if any(cell.seen for _, cells in grids[-1].rows for cell in cells):
-        return "The signal of these batches is not clearly different from zero, and no rule from another."
-    return "Nothing is measured here yet."
-
-
-def _of(column: SignalColumn, signal: Signal) -> str:
-    return (
-        f"{_title(column)}: {signal.responses:,} responses to {signal.prompts} problems of {signal.data}, "
-        f"{signal.success:.0%} right; gradients of {signal.parameters:,} parameters; measurement {column.key}."
-    )
-
-
-def _title(column: SignalColumn) -> str:
-    return f"{column.world}: {column.base}"
+    first = grids[0]
+    known = [
+        (title, {name: cells[number] for name, cells in first.rows if not math.isnan(cells[number].value)})
+        for number, title in enumerate(first.columns)
+    ]
+    is_stepped = any(cell.seen for _, cells in grids[-1].rows for cell in cells)
+    columns = [(title, cells) for title, cells in known if cells]
+    about = {"says": table.says, "neutral": first.neutral, "columns": columns, "is_stepped": is_stepped}
+    return " ".join(lines_of("signal_answer.txt.j2", **about))

@@ -58,6 +58,13 @@ class Signal(Record):
     rules: list[RuleSignal]
     problems: int | None = None  # that the set has; older signals do not say
 
+    @property
+    def about(self) -> str:
+        return (
+            f"{self.responses:,} responses to {self.prompts} problems of {self.data}, {self.success:.0%} right; "
+            f"gradients of {self.parameters:,} parameters"
+        )
+
     def blocks(self) -> Iterable[Block]:
         yield (
             f"{self.model} on {self.data}: {self.responses} responses to {self.prompts} problems, {self.success:.0%} "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -93,13 +94,17 @@ def read_signal(store: Store, key: str) -> Signal | None:
 
 @dataclass(frozen=True)
 class SignalColumn:
-    """One base of a world: what is to be measured there, and what stands in the way, "" for nothing."""
+    """One base of a world: what is to be measured there, what stands in the way, "" for nothing, and what is stored."""
 
     world: str
-    base: str
     request: SignalRequest
     key: str
-    obstacle: str = ""
+    obstacle: str
+    signal: Signal | None
+
+    @property
+    def title(self) -> str:
+        return f"{self.world}: {self.request.model}"
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -110,15 +115,16 @@ def signal_columns(table: SignalTable, run_dir: RunDir) -> list[SignalColumn]:
     """The columns of a table in a run folder; writes the generated data that names them."""
     sizes = table.profiles.get(run_dir.profile.name, table.sizes)
     columns = []
-    for world in map(load_world, table.worlds):
-        rules = tuple(rule for rule in table.rules if rule not in table.without.get(world.name, ()))
-        for base in world.bases:
-            request = SignalRequest(
-                base, table.recipe, world.data, (UNIFORM, *rules), sizes.prompts, sizes.held_out, seed=0
-            )
+    with run_dir.open_store(read_only=True) if run_dir.store_path.is_file() else nullcontext() as store:
+        bases = [(world, base) for world in map(load_world, table.worlds) for base in world.bases]
+        for world, base in bases:
+            rules = (UNIFORM, *(rule for rule in table.rules if rule not in table.without.get(world.name, ())))
+            request = SignalRequest(base, table.recipe, world.data, rules, sizes.prompts, sizes.held_out, seed=0)
+            key = obstacle = ""
             try:
-                columns.append(SignalColumn(world.name, base, request, spec_key(signal_spec(request, run_dir))))
+                key = spec_key(signal_spec(request, run_dir))
             except AtrlBenchError as error:  # a base that is not built here
                 obstacle = f"{error.what} Next: {error.next_step}"
-                columns.append(SignalColumn(world.name, base, request, "", obstacle))
+            signal = read_signal(store, key) if store else None
+            columns.append(SignalColumn(world.name, request, key, obstacle, signal))
     return columns
