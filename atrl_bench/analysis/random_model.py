@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import UnknownNameError
@@ -12,6 +12,7 @@ from atrl_bench.mini import BASE
 from atrl_bench.models.local import limit_pixels
 from atrl_bench.models.shape import PIXELS_PER_TOKEN
 from atrl_bench.profiles import Profile
+from atrl_bench.settings import read_mapping
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,24 +41,8 @@ class Shape:
     tied: bool = False  # whether the head is the embedding
 
 
-SHAPES: Mapping[str, Shape] = MappingProxyType(
-    {
-        # The numbers of `config.json` of Qwen/Qwen2.5-VL-3B-Instruct and -7B-Instruct on the hub.
-        "3b": Shape(2048, 36, 16, 2, 11008, 151936, response_tokens=384, tied=True),
-        "7b": Shape(3584, 28, 28, 4, 18944, 152064, response_tokens=512),
-        # About as large as the mini base; seconds on one core.
-        "tiny": Shape(
-            *(128, 4, 4, 2, 352, 640, 64),
-            vision_hidden=64,
-            vision_depth=2,
-            vision_heads=4,
-            vision_intermediate=128,
-            visual_tokens=16,
-            dtype="float32",
-            tied=True,
-        ),
-    }
-)
+_FILE = read_mapping(Path(__file__).with_name("shapes.yaml"))
+SHAPES: Mapping[str, Shape] = {name: Shape(**sizes) for name, sizes in _FILE.items()}
 
 
 def shape_of(name: str) -> Shape:

@@ -26,7 +26,7 @@ from atrl_bench.credit.rule import needs_of
 from atrl_bench.credit.rules import credit_rule
 from atrl_bench.credit.trl import CreditWeights
 from atrl_bench.engines.verl.rows import PACKED_MODELS, PackedRowCapture
-from atrl_bench.engines.verl.settings import KEY, ULYSSES, VerlCredit
+from atrl_bench.engines.verl.settings import KEY, ULYSSES, VerlCredit, conditions
 from atrl_bench.errors import InvalidFileError
 
 REQUEST = "token_credit_of_pass"
@@ -91,8 +91,8 @@ class TokenCreditEngine(FSDPEngineWithLMHead):
     def _refuse(self) -> None:
         kind = self.module.config.model_type
         if self.use_ulysses_sp:
-            then = "set actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size=1"
-            raise InvalidFileError("verl cannot give token credit under Ulysses.", why=ULYSSES, next_step=then)
+            what, why = "verl cannot give token credit under Ulysses.", conditions()[ULYSSES]["why"]
+            raise InvalidFileError(what, why=why, next_step=f"set {ULYSSES}=1")
         if self.use_remove_padding and kind not in PACKED_MODELS:
             raise InvalidFileError(
                 f"verl cannot give token credit to {kind} with its padding removed.",
