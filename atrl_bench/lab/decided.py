@@ -16,7 +16,6 @@ from atrl_bench.experiments.run_dir import keep_settings
 from atrl_bench.lab.design import MAX_SEEDS, compared_rows, cost_of
 from atrl_bench.printable import Block, Record, counted
 from atrl_bench.report.page import lines_of
-from atrl_bench.report.table_model import Comparison
 from atrl_bench.report.table_run import TableRun
 from atrl_bench.results.statistics.power import Look, look
 
@@ -86,12 +85,9 @@ def run_until_decided(
 def _ended(result: TableRun, effect: float, max_seeds: int) -> Iterable[DecidedComparison]:
     items = [item for item in result.table.comparisons if item.overall is not None]
     for item in items:
-        at = _look(item, effect / 100, max_seeds, len(items))
+        at = Look("open", item.estimate.mean, math.inf, 0)
+        if item.over_problems is not None:
+            seen = item.by_seed, item.over_problems, item.estimate
+            at = look(*seen, effect / 100, max_seeds, comparisons=len(items))
         name = f"{item.row} against {item.other}"
         yield DecidedComparison(name, at.verdict, 100 * at.mean, 100 * at.half_width, at.num_seeds)
-
-
-def _look(item: Comparison, effect: float, max_seeds: int, num_items: int) -> Look:
-    if item.over_problems is None:
-        return Look("open", item.estimate.mean, math.inf, 0)
-    return look(item.by_seed, item.over_problems, item.estimate, effect, max_seeds, comparisons=num_items)

@@ -24,6 +24,7 @@ from atrl_bench.lab.signal.request import UNIFORM, SignalRequest
 from atrl_bench.lab.signal.stored import signal_spec
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.report.front_page import write_index
+from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Grid, Table
 from atrl_bench.report.table_run import write_report
 from atrl_bench.results.files import write_texts
@@ -89,30 +90,25 @@ def advice_of(signal: Signal) -> Advice:
     rules = [one for one in signal.rules if one.rule != UNIFORM and one.rule.partition(":")[0] not in ORACLES]
     rules = [one for one in rules if not math.isnan(one.efficiency_scaled.factor)]
     if not rules:
-        why = "the gradient of this batch is not clearly different from noise"
-        return Advice("cannot tell", f"This cannot tell: {why}. More prompts, or a checkpoint that learns, would.")
-    good = [one for one in rules if one.efficiency_scaled.low > 1 and not _is_loss(one)]
+        return Advice("cannot tell", _said("cannot tell"))
+    losses = [one for one in rules if one.step is not None and one.step.over_uniform.interval()[1] < 0]
+    good = [one for one in rules if one.efficiency_scaled.low > 1 and one not in losses]
     if good:
         best = max(good, key=lambda one: one.efficiency_scaled.low)
-        return Advice("this rule", f"Train with {best.rule}: {_worth(best)}{_step(best)}.", best.rule)
+        return Advice("this rule", _said("this rule", best), best.rule)
     most = max(rules, key=lambda one: one.efficiency_scaled.upper)
     if most.efficiency_scaled.upper < WORTH:
-        sentence = (
-            f"Train without credit: no rule is worth {WORTH:g} times the prompts. The most any may be: {_worth(most)}."
-        )
-        return Advice("no credit", sentence)
+        return Advice("no credit", _said("no credit", most))
     best = max(rules, key=lambda one: one.efficiency_scaled.factor)
     needed = _prompts_needed(best, signal.prompts)
-    more = "double the prompts and look again" if needed is None else f"about {needed:,} prompts would show that"
-    if (needed or 2 * signal.prompts) > (signal.problems or math.inf):
-        needed, more = None, f"{more}, but {signal.data} has {signal.problems:,} problems"
-    if best.efficiency_scaled.factor <= 1:
-        more = "none is worth more than uniform credit as it stands"
-    return Advice("cannot tell", f"This cannot tell. The best, {best.rule}: {_worth(best)}; {more}.", best.rule, needed)
+    too_few = (needed or 2 * signal.prompts) > (signal.problems or math.inf)
+    sentence = _said("cannot tell", best, needed=needed, too_few=too_few, signal=signal)
+    return Advice("cannot tell", sentence, best.rule, None if too_few else needed)
 
 
-def _is_loss(one: RuleSignal) -> bool:
-    return one.step is not None and one.step.over_uniform.interval()[1] < 0
+def _said(kind: str, best: RuleSignal | None = None, **about: Any) -> str:
+    [sentence] = lines_of("advice.txt.j2", kind=kind, best=best, least=WORTH, **about)
+    return sentence
 
 
 def _prompts_needed(one: RuleSignal, prompts: int) -> int | None:
@@ -121,18 +117,6 @@ def _prompts_needed(one: RuleSignal, prompts: int) -> int | None:
         return None
     needed = prompts * ((math.log(high) - math.log(of.low)) / 2 / math.log(of.factor)) ** 2
     return 10 * math.ceil(max(needed, prompts) / 10) if needed < 1e6 else None
-
-
-def _worth(one: RuleSignal) -> str:
-    of = one.efficiency_scaled
-    return f"worth {of.text} times the prompts"
-
-
-def _step(one: RuleSignal) -> str:
-    if one.step is None:
-        return ""
-    gain = one.step.over_uniform
-    return f"; one step along it gains {gain.mean:+.1f} ± {gain.half_width():.1f} points more than uniform credit"
 
 
 def write_card(request: SignalRequest, signal: Signal, run_dir: RunDir) -> tuple[Card, list[Path]]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from atrl_bench.lab.signal.efficiency import Efficiency
 from atrl_bench.printable import Block, Record, Rows
 from atrl_bench.results.statistics.means import Estimate, Number
+from atrl_bench.settings import read_mapping
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,6 @@ class RuleSignal:
     """The 95 % interval of `reliability`, over prompts."""
     auc_ends: tuple[Number, Number] = (math.nan, math.nan)
 
-    @property
-    def credit_figures(self) -> tuple[float, float, float]:
-        """What the credit is like, whatever it does to the gradient."""
-        return self.top_share, self.reliability, self.anchor_auc
-
 
 @dataclass(frozen=True)
 class Signal(Record):
@@ -72,7 +70,11 @@ class Signal(Record):
         )
         yield ""
         rows = [
-            (one.rule, *map(_with_interval, (one.efficiency_scaled, one.efficiency)), *map(_number, one.credit_figures))
+            (
+                one.rule,
+                *map(_with_interval, (one.efficiency_scaled, one.efficiency)),
+                *map(_number, (one.top_share, one.reliability, one.anchor_auc)),
+            )
             for one in self.rules
         ]
         yield Rows(rows, ("rule", "with Adam", "plain", "top", "reliability", "AUC"), right=range(1, 6), indent=0)
@@ -85,16 +87,12 @@ class Signal(Record):
             yield ""
             yield Rows(steps, ("one step", "gain", "over uniform", "learning rates"), right=range(1, 4), indent=0)
         yield ""
-        meanings = [
-            ("with Adam", "how many times as many prompts uniform credit needs for the same gain; [95 % interval]"),
-            ("plain", "the same of gradients that Adam does not scale; where the two differ, the first decides"),
-            ("top", "share of the weight on the 15 % of tokens with the most"),
-            ("reliability", "correlation of the credit with itself under another seed"),
-            ("AUC", "chance that a token read from the image has more credit than another"),
-        ]
-        if steps:
-            meanings.append(("gain", "points on other problems, at the rule's best step size"))
-        yield Rows(meanings, indent=0)
+        yield Rows([(name, text) for name, text in _meanings().items() if steps or name != "gain"], indent=0)
+
+
+@cache
+def _meanings() -> dict[str, str]:
+    return read_mapping(Path(__file__).with_suffix(".yaml"))
 
 
 def _with_interval(one: Efficiency) -> str:

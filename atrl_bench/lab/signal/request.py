@@ -95,14 +95,9 @@ def signal_request(
         if rule not in (names := rule_names()):
             raise UnknownNameError("credit rule", rule, names, next_step="atrl-bench list rules")
     model = model or run_dir.profile.model
-    data = data or _training_set(model, recipe)
+    world = world_of_base(model)
+    data = data or (world.data if world is not None else load_recipe(recipe).data)
     if rules is None and (data in GENERATED_SETS or run_dir.profile.generated_data):
         wanted += list(ORACLES)[: None if data in GENERATED_SETS else 1]  # mini's sets do not say what is reasoned
     wanted = [UNIFORM, *(rule for rule in dict.fromkeys(wanted) if rule != UNIFORM)]
     return SignalRequest(model, recipe, data, tuple(wanted), prompts, held_out, seed, parameters)
-
-
-def _training_set(model: str, recipe: str) -> str:
-    """The training set that a model is measured on: that of its world, or else the recipe's."""
-    world = world_of_base(model)
-    return world.data if world is not None else load_recipe(recipe).data
