@@ -14,7 +14,7 @@ from lmms_eval.api.model import lmms
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.evaluation.hooks import Row
 from atrl_bench.evaluation.loop import plan_batches
-from atrl_bench.evaluation.prompts_for import UnreadableRow, read_prompt
+from atrl_bench.evaluation.prompts_for import UnreadableRow, read_media, read_prompt
 from atrl_bench.evaluation.tasks import Task, list_tasks
 from atrl_bench.models import local
 from atrl_bench.models.prompt import Prompt, Sampling
@@ -72,7 +72,7 @@ class RepeatSampler(lmms):
         row, make_messages = self._row(request), request.args[1]
         task = _own_tasks().get(request.task_name)
         problem_id = task.code.problem_id(row) if task else str(request.doc_id)
-        prompt = read_prompt(problem_id, lambda: make_messages(row), self.read_frames)
+        prompt = read_prompt(problem_id, lambda: read_media(make_messages(row), self.read_frames))
         if isinstance(prompt, UnreadableRow):
             raise InvalidFileError(f"Row {request.doc_id} of {request.task_name} cannot be shown.", why=prompt.reason)
         return prompt

@@ -20,7 +20,6 @@ from atrl_bench.results.records import Problem
 
 if TYPE_CHECKING:
     from datasets import Dataset
-    from PIL.Image import Image
 
 
 @dataclass(frozen=True)
@@ -58,16 +57,16 @@ def prompts_for(
     condition = None if spec.image is None else ImageCondition.parse(spec.image)
 
     def make_messages(row: Row) -> Messages:
-        messages = messages_of(task, row, spec.prompt_settings)
+        messages = read_media(messages_of(task, row, spec.prompt_settings), read_frames)
         if condition is None:
             return messages
         name = task.code.problem_id(row)
-        others = _read(messages_of(task, instead(name), spec.prompt_settings), read_frames) if instead else []
+        others = read_media(messages_of(task, instead(name), spec.prompt_settings), read_frames) if instead else []
         parts = [part for turn in others for part in turn["content"]]
-        return withheld(_read(messages, read_frames), condition, parts, spec.run_seed, name)
+        return withheld(messages, condition, parts, spec.run_seed, name)
 
     for row in rows:
-        yield read_prompt(task.code.problem_id(row), partial(make_messages, row), read_frames)
+        yield read_prompt(task.code.problem_id(row), partial(make_messages, row))
 
 
 def messages_of(task: Task, row: Row, settings: Mapping[str, Any]) -> Messages:
@@ -79,35 +78,24 @@ def messages_of(task: Task, row: Row, settings: Mapping[str, Any]) -> Messages:
     return [*begin, {"role": "user", "content": [*media, text]}]
 
 
-def read_prompt(
-    problem_id: str, make_messages: Callable[[], Messages], read_frames: Callable[[str], Video]
-) -> Prompt | UnreadableRow:
-    media: dict[str, list[Any]] = {"image": [], "video": []}
+def read_prompt(problem_id: str, make_messages: Callable[[], Messages]) -> Prompt | UnreadableRow:
+    """A prompt of messages whose media are read."""
     try:
         messages = make_messages()
+        parts = [part for turn in messages for part in turn["content"]]
         # lmms-eval calls an image's or video's content `url`; chat templates only look at the type.
-        for part in (part for turn in messages for part in turn["content"] if part["type"] in media):
-            media[part["type"]].append(_content(part, read_frames))
+        images, videos = ([part["url"] for part in parts if part["type"] == kind] for kind in ("image", "video"))
     except (AtrlBenchError, MemoryError):
         raise
     except Exception as error:  # a bad video, and whatever Pillow raises on damaged bytes, which is of many kinds
         return UnreadableRow(problem_id, reason_of(error))
-    return Prompt(problem_id, messages, media["image"], tuple(media["video"]))
+    return Prompt(problem_id, messages, images, tuple(videos))
 
 
-def _content(part: dict[str, Any], read_frames: Callable[[str], Video]) -> Image | Video:
-    """What a part shows, a video read from its file."""
-    return read_frames(part["url"]) if isinstance(part["url"], str) else part["url"]
+def read_media(messages: Messages, read_frames: Callable[[str], Video]) -> Messages:
+    """The messages with each video read from its file; pictures are read already."""
 
+    def read(part: dict[str, Any]) -> dict[str, Any]:
+        return part | {"url": read_frames(part["url"])} if isinstance(part.get("url"), str) else part
 
-def _read(messages: Messages, read_frames: Callable[[str], Video]) -> Messages:
-    return [
-        turn
-        | {
-            "content": [
-                part if part["type"] == "text" else part | {"url": _content(part, read_frames)}
-                for part in turn["content"]
-            ]
-        }
-        for turn in messages
-    ]
+    return [turn | {"content": list(map(read, turn["content"]))} for turn in messages]
