@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,10 +73,12 @@ def measured_steps(
             name: stack.enter_context(_trainer(folder / name, recipe, name, profile, shape, data_dir))
             for name in credits
         }
-        if shape is not None and not samples:
-            for trainer in trainers.values():
+        for trainer in trainers.values():
+            trainer.model.train()
+            trainer.sizes = trainer.sizes.model_copy(update={"learning_rate": 0.0, "warmup_steps": 0})
+            if shape is not None and not samples:
                 _answer_at_random(trainer, shape)
-        clocks = {name: _prepared(trainer, now) for name, trainer in trainers.items()}
+        clocks = {name: StepClock(trainer, PhaseClock(now)) for name, trainer in trainers.items()}
         num_problems = len(next(iter(trainers.values())).data.problems)
         per_rollout = profile.training.prompts_per_rollout
         order = problem_order(num_problems, per_rollout * (rollouts + 1), 0)
@@ -144,14 +146,6 @@ class StepClock:
 
     def _graph_seconds(self) -> float:
         return self._trainer.credit.graph_seconds if self._trainer.credit else 0.0
-
-
-def _prepared(trainer: Loop, now: Callable[[], float]) -> StepClock:
-    """Make the trainer ready for steps of size nothing, and return what times them."""
-    clock = StepClock(trainer, PhaseClock(now))
-    trainer.model.train()
-    trainer.sizes = trainer.sizes.model_copy(update={"learning_rate": 0.0, "warmup_steps": 0})
-    return clock
 
 
 @contextmanager

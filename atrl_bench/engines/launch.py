@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
 from atrl_bench.digests import recall, remember
 from atrl_bench.engines import stop
@@ -65,12 +65,15 @@ def run(
     variables = environment(devices) | {PARENT: str(os.getpid()), stop.FILE: str(stop_file)}
     if not devices.gpus:
         variables |= {"ACCELERATE_USE_CPU": "true"}
+    log.parent.mkdir(parents=True, exist_ok=True)
     with (
+        log.open("ab") as output,
         stop.heard(stop_file.touch) if saves else nullcontext() as request,
         TemporaryDirectory(prefix="atrl-bench-", ignore_cleanup_errors=True) as variables[TEMPORARY],
     ):
         for _ in range(NUM_ATTEMPTS if devices.machines is None else 1):
-            code = _exit_code([*starter, *command], os.environ | variables, log)
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+            code = subprocess.call([*starter, *command], env=os.environ | variables, **streams)
             if not code:
                 return
             if error_file.is_file():
@@ -82,34 +85,21 @@ def run(
     raise _error(error_file, code, log)
 
 
-def _exit_code(command: Sequence[str], variables: dict[str, str], log: Path) -> int:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        return subprocess.call(
-            command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
-
-
 def rank(work: Callable[[], None], error_file: Path, progress: Callable[[], int] = lambda: 0) -> None:
     start_worker(int(os.environ[PARENT]))
     try:
         work()
     except Exception as error:
-        _write_down(error, error_file, progress())
+        content: dict[str, Any] = {"what": reason_of(error), "progress": progress()}
+        if isinstance(error, AtrlBenchError):
+            content |= {"why": error.why, "next_step": error.next_step}
+        if not error_file.exists():  # whoever was first is the cause, the others are its consequence
+            remember(error_file, content)
         with suppress(OSError):  # the log is on the disk that is full
             traceback.print_exc()
             sys.stderr.flush()
         # Not by the usual way out: it would wait for processes that wait for this one.
         os._exit(1)
-
-
-def _write_down(error: Exception, path: Path, progress: int) -> None:
-    if isinstance(error, AtrlBenchError):
-        content = {"what": error.what, "why": error.why, "next_step": error.next_step}
-    else:
-        content = {"what": reason_of(error)}
-    if not path.exists():  # whoever was first is the cause, the others are its consequence
-        remember(path, content | {"progress": progress})
 
 
 def _error(error_file: Path, code: int, log: Path) -> LaunchError:

@@ -6,9 +6,10 @@ What is stored stays: the same call again does only what is missing, and loads n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,6 @@ from atrl_bench.evaluation.tasks import Task, find_task
 from atrl_bench.grading.judge.calibration import check_calibration
 from atrl_bench.grading.judge.judge import Judge
 from atrl_bench.models import local
-from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.models.prompt import Answerer
 from atrl_bench.models.served import EndpointModel, media_token_ids
 from atrl_bench.profiles import Profile
@@ -140,29 +140,24 @@ class CellRunner:
     def _answer(self, task: Task, rows: Dataset, writer: CellWriter) -> None:
         stored, sizes = self.store.responses(self.spec.key).keys(), self.profile.evaluation
         num_parallel = self.options.endpoint.num_parallel if self.options.endpoint else 0
-        with self._answerer() as load_answerer:
-            answer(AnswerJob(task, rows, self.spec, sizes, load_answerer, stored, writer, num_parallel))
+        with ExitStack() as stack:
+            load = partial(self._answerer, stack)
+            answer(AnswerJob(task, rows, self.spec, sizes, load, stored, writer, num_parallel))
 
-    @contextmanager
-    def _answerer(self) -> Iterator[Callable[[], Answerer]]:
-        """Hold what gives the model that answers; one of this process is loaded when it is first needed, and stays."""
-        if self.options.endpoint is None:
-            if self.spec.engine is not None:
-                raise AtrlBenchError(
-                    f"{self.spec.engine['name']} answers in this run folder, and serves none of these processes.",
-                    next_step="give the command by itself, which uses every GPU, or add --no-serve",
-                )
-            yield lambda: load_model(local.find_model(self.model), self.spec)
-        else:
-            with closing(self._served(self.options.endpoint)) as served:
-                served.client.require_there()
-                yield lambda: served
-
-    def _served(self, endpoint: EndpointConfig) -> EndpointModel:
-        if self.spec.engine is None:
-            return EndpointModel(endpoint)
-        never_drawn = media_token_ids(local.find_model(self.model).folder)
-        return EndpointModel(endpoint, never_drawn=never_drawn, counts_ends=True)
+    def _answerer(self, stack: ExitStack) -> Answerer:
+        """The model that answers: one of this process, which stays, or a server, until the stack is closed."""
+        endpoint, engine = self.options.endpoint, self.spec.engine
+        if endpoint is not None:
+            never_drawn = media_token_ids(local.find_model(self.model).folder) if engine else ()
+            served = EndpointModel(endpoint, never_drawn=never_drawn, counts_ends=engine is not None)
+            stack.enter_context(closing(served)).client.require_there()
+            return served
+        if engine is not None:
+            raise AtrlBenchError(
+                f"{engine['name']} answers in this run folder, and serves none of these processes.",
+                next_step="give the command by itself, which uses every GPU, or add --no-serve",
+            )
+        return load_model(local.find_model(self.model), self.spec)
 
     def _take_over(self) -> None:
         """Copy the answers of a cell that differs only in how it was graded, or in what the model was called."""

@@ -137,7 +137,7 @@ def cell_spec(
     data: str | None = None,
 ) -> CellSpec:
     """What the number of `model` on `task` depends on. Reads files, loads no model; `data`: their digest, if known."""
-    info, judge = find_task(task), options.judge
+    info, judge, grader = find_task(task), options.judge, profile.evaluation.grader
     if options.engine is not None and not is_served(task):
         options = replace(options, engine=None, endpoint=None)
     is_known = options.engine is not None or options.endpoint is None
@@ -149,6 +149,7 @@ def cell_spec(
     condition = None if options.image is None else ImageCondition.parse(options.image)
     if condition is not None:
         condition.check(info)
+    by_judge = {"judge_prompt": CHART_PROMPT_VERSION} if judge else {}
     return CellSpec(
         model_digest=digest,
         model_name=name,
@@ -163,11 +164,11 @@ def cell_spec(
         judge=judge.identity if judge else None,
         grader_version=GRADER_VERSION,
         profile=profile.name,
-        charts=_charts(judge) if CODE_ISOLATION in info.needs else None,
+        charts={"matplotlib": version("matplotlib"), **by_judge} if CODE_ISOLATION in info.needs else None,
         engine=asdict(options.engine) if options.engine else None,
         image=None if condition is None else str(condition),
         prompt=None if CODE_ISOLATION in info.needs else _prompt(profile),  # a program is asked for in its own words
-        grader=_grader(profile),
+        grader=grader and f"{grader} {PUBLISHED_GRADERS[grader]}",
     )
 
 
@@ -175,11 +176,6 @@ def _prompt(profile: Profile) -> dict[str, str] | None:
     sizes = profile.evaluation
     template = {} if sizes.template is None else {"template": template_text(sizes.template)}
     return template | ({"system": sizes.system} if sizes.system else {}) or None
-
-
-def _grader(profile: Profile) -> str | None:
-    name = profile.evaluation.grader
-    return None if name is None else f"{name} {PUBLISHED_GRADERS[name]}"
 
 
 def is_served(task: str) -> bool:
@@ -217,11 +213,6 @@ def is_asked_so(spec: Mapping[str, Any], info: Task, profile: Profile) -> bool:
     if "template" in asked:
         asked["template"] = template_text(asked["template"])
     return all(has.get(name) == value for name, value in asked.items())
-
-
-def _charts(judge: JudgeConfig | None) -> dict[str, Any]:
-    prompt = {"judge_prompt": CHART_PROMPT_VERSION} if judge else {}
-    return {"matplotlib": version("matplotlib"), **prompt}
 
 
 def is_cell_done(store: Store, key: str, judge: JudgeConfig | None) -> bool:

@@ -118,7 +118,8 @@ def _shown(shown: Image | Video, condition: ImageCondition, rng: np.random.Gener
     if condition.way == "frozen":
         return replace(shown, frames=shown.frames[[count // 2] * count])
     if condition.way == "reordered":
-        return shown.reordered(_other_order(count, rng))
+        order = rng.permutation(count).tolist()  # no frame stays where it was
+        return shown.reordered([before for _, before in sorted(zip(order, [*order[1:], order[0]], strict=True))])
     return replace(shown, frames=_changed(shown.frames, condition, rng))
 
 
@@ -137,12 +138,6 @@ def _changed(frames_NHWC: np.ndarray, condition: ImageCondition, rng: np.random.
     return frames_NHWC  # shuffled: another problem's, as it is
 
 
-def _other_order(count: int, rng: np.random.Generator) -> list[int]:
-    """A random order in which no frame is where it was."""
-    order = rng.permutation(count).tolist()
-    return [before for _, before in sorted(zip(order, [*order[1:], order[0]], strict=True))]
-
-
 # Whose picture is shown -----------------------------------------------------------------------------------------------
 
 
@@ -156,7 +151,8 @@ def donors(problems: Sequence[Problem], rows: Dataset, seed: int, sizes: SizesOf
     """
     kinds: dict[frozenset[bool], dict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
     for index in range(len(rows)):
-        shown = _embedded(rows[index]) if sizes is None else sizes(rows[index])
+        row = rows[index]
+        shown = sizes(row) if sizes else [] if MEDIA_ROOT in row else picture_sizes(row)
         is_video = frozenset(size == OF_A_VIDEO for size in shown) if sizes else frozenset({False})
         kinds[is_video][_size_class(shown)].append(index)
     rng, words = _random(seed, "shuffled"), kinds.pop(frozenset(), {}).values()
@@ -186,10 +182,6 @@ def _of_one_kind(
             )
         found = _shifted(rows, groups, rng)
     return found
-
-
-def _embedded(row: Row) -> list[tuple[int, int]]:
-    return [] if MEDIA_ROOT in row else picture_sizes(row)
 
 
 def _size_class(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -136,7 +136,7 @@ def _inserted(definition: TableDefinition, row: RowDefinition) -> tuple[RowDefin
         if (other.recipe, other.credit.rule, other.settings) == trained and other.id != definition.point:
             theirs = vars(_config(other.credit))
             differing = [name for name in mine if mine[name] != theirs[name]]
-            if len(differing) == 1 and all(_is_number(of[differing[0]]) for of in (mine, theirs)):
+            if len(differing) == 1 and all(type(of[differing[0]]) in (int, float) for of in (mine, theirs)):
                 of_field[differing[0]].append((theirs[differing[0]], other))
     start = definition.row(definition.point or "")
     neighbour, position = start, rows.index(start) + 1
@@ -154,10 +154,6 @@ def _inserted(definition: TableDefinition, row: RowDefinition) -> tuple[RowDefin
         other_row = None
     changes = {"group": neighbour.group, "compared_with": other_row}
     return (*rows[:position], row.model_copy(update=changes), *rows[position:])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def with_saved_points(definition: TableDefinition, run_dir: RunDir) -> TableDefinition:

@@ -16,7 +16,6 @@ import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +40,7 @@ READINGS: tuple[Reading, Reading] = ("own", "predicting")
 RULE, CONFIG = "atrl", CreditConfig()  # whose credit pages show
 DIGITS = 5  # as many as survive another machine's order of adding up
 VERSION = 1  # of the remembered files; changes with anything here that could change them
+CREDIT_KEY = spec_key({"config": CONFIG.document(), "rule": RULE, "version": VERSION})
 
 
 @dataclass(frozen=True)
@@ -219,12 +219,7 @@ def _right(store: Store, key: str) -> dict[tuple[str, int], bool]:
 
 
 def _path(key: str, run_dir: RunDir) -> Path:
-    return run_dir.root / "credit" / f"{key}-{_credit_key()}.jsonl"
-
-
-@cache
-def _credit_key() -> str:
-    return spec_key({"config": CONFIG.document(), "rule": RULE, "version": VERSION})
+    return run_dir.root / "credit" / f"{key}-{CREDIT_KEY}.jsonl"
 
 
 def prompts_of_cell(store: Store, key: str, run_dir: RunDir, problem_ids: set[str]) -> dict[str, Prompt]:

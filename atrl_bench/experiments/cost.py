@@ -42,7 +42,7 @@ GB = 1e9
 MARGIN = 0.1  # of a device's memory stays free: what is computed here is not exact
 MAX_GPUS = 64
 CPU_MAX_PARAMETERS = 50e6
-VOCABULARY, TOWER = 152_000, 0.7e9  # rows of embedding and head, weights of the vision tower
+VOCABULARY, TOWER = 152_000, 0.7e9  # rows of embedding and head, weights of the vision tower; of Qwen's sizes
 RESUME_BYTES = 12.0  # of a trained weight in a resume checkpoint: itself, and Adam's two moments
 RUNTIME_GB = 4.0  # of host memory for each process: torch, CUDA, transformers, a rollout's images
 # Assumptions about the data; a run's own metrics replace them.
@@ -194,7 +194,7 @@ def training_needs(
         return replace(needs, basis=basis, minutes=_cpu_seconds(work, sizes, shape, rates) / 60)
     computed = 2.0 if sizes.dtype == "bfloat16" else 4.0  # bytes of a weight in a pass
     states_gb = num_gb * (16.0 + computed * work.reference if full else 2.0)
-    outside_gb = _outside_layers(shape) / GB
+    outside_gb = (2 * VOCABULARY * shape.hidden_size + TOWER) / GB  # of one byte for each that is in no layer
     gradients_gb = num_gb * 4.0 if full else 0.0
     gathered_gb = 2 * num_gb if work.sampled and not vllm else 0.0
     sampling_gb, update_gb = SAMPLER_GB if work.sampled and not vllm else 0.0, _activations_gb(sizes, shape)
@@ -300,11 +300,6 @@ def _activations_gb(sizes: TrainingSizes, shape: ModelShape) -> float:
     kept = shape.num_layers * shape.hidden_size * 2
     one_layer = (8 * shape.hidden_size + 4 * shape.intermediate_size) * 2
     return tokens * (kept + one_layer) / GB
-
-
-def _outside_layers(shape: ModelShape) -> float:
-    """How many weights belong to no layer of the text: embedding, head, vision tower; of Qwen's sizes."""
-    return 2 * VOCABULARY * shape.hidden_size + TOWER
 
 
 def _devices_for(gb_of: Callable[[int], float], rates: MachineRates, gpus: int = 1) -> int:

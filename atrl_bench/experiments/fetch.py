@@ -185,7 +185,8 @@ class Stock(Record):
                 yield Rows(rows, ("", "GB", ""), right={1})
         if self.bytes_to_fetch:
             yield ""
-            yield f"To fetch: {self.bytes_to_fetch / 1e9:,.2f} GB{self._unpacked}"
+            unpacked = f", and about {self.bytes_unpacked / 1e9:,.2f} GB unpacked" if self.bytes_unpacked else ""
+            yield f"To fetch: {self.bytes_to_fetch / 1e9:,.2f} GB{unpacked}"
         reasons: dict[tuple[str, str], list[str]] = {}
         for item in self.items:
             if item.state == MISSING:
@@ -197,10 +198,6 @@ class Stock(Record):
         if self.next:
             yield ""
             yield Command(self.next)
-
-    @property
-    def _unpacked(self) -> str:
-        return f", and about {self.bytes_unpacked / 1e9:,.2f} GB unpacked" if self.bytes_unpacked else ""
 
 
 def take_stock(name: str, run_dir: RunDir, *, update: bool = False) -> Stock:

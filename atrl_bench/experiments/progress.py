@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from heapq import heapreplace
 from statistics import fmean
@@ -19,7 +19,6 @@ from atrl_bench.results import write_lock
 from atrl_bench.results.store import Progress, Store
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table as Grid
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -172,16 +171,18 @@ class Watch:
 
             console = Console(stderr=True)
             is_drawn = sys.stderr.isatty() and not console.is_dumb_terminal
-            self._display.enter_context(self._live_bars(console) if is_drawn else self._lines())
+            if is_drawn:
+                from rich.live import Live
+
+                self._display.enter_context(
+                    Live(get_renderable=self.bars, console=console, refresh_per_second=1, transient=True)
+                )
+            else:
+                self._display.enter_context(self._lines())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._display.close()
-
-    def _live_bars(self, console: Console) -> AbstractContextManager[object]:
-        from rich.live import Live
-
-        return Live(get_renderable=self.bars, console=console, refresh_per_second=1, transient=True)
 
     @contextmanager
     def _lines(self) -> Iterator[None]:

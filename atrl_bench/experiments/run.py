@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -25,7 +24,6 @@ from atrl_bench.experiments.jobs import EvaluationJob, TrainingJob, is_done, job
 from atrl_bench.experiments.memory_check import require_plan_fits
 from atrl_bench.experiments.plan import Job, Plan, best_rates, evaluation_keys, trained_model
 from atrl_bench.experiments.progress import Watch
-from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.experiments.serving import require_engine
 from atrl_bench.results.shared_store import WRITER, served
 from atrl_bench.results.statistics.metrics import parse_metric
@@ -152,7 +150,11 @@ def run_on_cluster(
     parts = [part for job in jobs for part in parts_of(job, store, cluster)]
     left = Counter(each.item.name for part in parts for each in part.all_jobs())
     errors: dict[str, BaseException] = {}
-    with _store_for(cluster, store, jobs[0].run_dir) as variables:
+    judge = jobs[0].run_dir.judge
+    with served(store, cluster.host) as address:
+        variables = {WRITER: address.text}
+        if judge is not None and (key := os.environ.get(judge.api_key_variable)):
+            variables[judge.api_key_variable] = key
         for part, error in cluster.run(run_job, parts, variables):
             name = part.item.name
             left[name] -= 1 if error is None else len(list(part.all_jobs()))
@@ -160,15 +162,6 @@ def run_on_cluster(
                 errors.setdefault(name, error)
             if not left[name]:
                 yield by_name[name], errors.get(name)
-
-
-@contextmanager
-def _store_for(cluster: RayCluster, store: Store, run_dir: RunDir) -> Iterator[Mapping[str, str]]:
-    with served(store, cluster.host) as address:
-        variables = {WRITER: address.text}
-        if run_dir.judge is not None and (key := os.environ.get(run_dir.judge.api_key_variable)):
-            variables[run_dir.judge.api_key_variable] = key
-        yield variables
 
 
 def parts_of(job: AnyJob, store: Store, cluster: Cluster) -> tuple[ClusterJob[AnyJob], ...]:

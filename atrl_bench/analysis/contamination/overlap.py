@@ -124,7 +124,10 @@ def overlap(train: str, tasks: Sequence[str], run_dir: RunDir) -> Contamination:
         )
         for info in infos
     )
-    _remember(run_dir, counts)
+    remembered = recall(run_dir.root / FILE)
+    for task in counts:
+        remembered[task.data] = {name: v for name, v in plain(task).items() if name not in ("pairs", "data")}
+    write_atomically(run_dir.root / FILE, (json.dumps(remembered, indent=1, sort_keys=True) + "\n").encode())
     return Contamination(counts)
 
 
@@ -204,13 +207,6 @@ def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
     if clean:
         parts.append(f"No problem of {', '.join(clean)} was found in the training data {train}, by text and picture.")
     return " ".join([*parts, f"Not searched for in {train}: {command}"] if missing else parts)
-
-
-def _remember(run_dir: RunDir, tasks: Sequence[TaskContamination]) -> None:
-    remembered = recall(run_dir.root / FILE)
-    for task in tasks:
-        remembered[task.data] = {name: v for name, v in plain(task).items() if name not in ("pairs", "data")}
-    write_atomically(run_dir.root / FILE, (json.dumps(remembered, indent=1, sort_keys=True) + "\n").encode())
 
 
 def _train_digest(train: str, run_dir: RunDir) -> str:
