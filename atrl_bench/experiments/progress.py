@@ -72,25 +72,17 @@ def read_status(run_dir: RunDir) -> FolderStatus:
         beats = {(beat.kind, beat.key): beat for beat in store.progress()}
         alive = write_lock.is_held(store.path)
         trained = {run.key: trained_label(run.spec) for run in store.runs()}
-        items = [
-            _item(kind, one.key, label(kind, one.spec, trained), one.state, one.reason, beats, alive)
-            for kind, stored in (("run", store.runs()), ("measurement", store.measurements()), ("cell", store.cells()))
-            for one in stored
-        ]
+        items = []
+        kinds = ("run", store.runs()), ("measurement", store.measurements()), ("cell", store.cells())
+        for kind, one in ((kind, one) for kind, stored in kinds for one in stored):
+            beat, state = beats.get((kind, one.key)), one.state
+            if state == "pending" and beat is not None:
+                is_recent = abs(time.time() - beat.updated) < SILENT_AFTER  # a clock may be set back
+                state = ("running" if is_recent else "silent") if alive else "stopped"
+            left = beat.seconds_left if beat and state == "running" else None
+            how_far = (beat.done, beat.total, left, beat.place) if beat else (None, None, None)
+            items.append(ItemStatus(kind, one.key, label(kind, one.spec, trained), state, one.reason, *how_far))
     return FolderStatus(str(run_dir.root), tuple(items))
-
-
-def _item(
-    kind: str, key: str, name: str, state: str, reason: str, beats: dict[tuple[str, str], Progress], alive: bool
-) -> ItemStatus:
-    beat = beats.get((kind, key))
-    if state == "pending" and beat is not None:
-        is_recent = abs(time.time() - beat.updated) < SILENT_AFTER  # a clock may be set back
-        state = ("running" if is_recent else "silent") if alive else "stopped"
-    done, total = (beat.done, beat.total) if beat else (None, None)
-    seconds_left = beat.seconds_left if beat and state == "running" else None
-    place = beat.place if beat else ""
-    return ItemStatus(kind, key, name, state, reason, done, total, seconds_left, place)
 
 
 def label(kind: str, spec: dict[str, Any], trained: Mapping[str, str]) -> str:

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts, overlap_note
+from atrl_bench.analysis.contamination.overlap import overlap, overlap_counts
+from atrl_bench.data.own import short
 from atrl_bench.digests import canonical_json
 from atrl_bench.errors import MissingDataError
 from atrl_bench.experiments.answer_credit import shade_changes
@@ -30,6 +32,7 @@ from atrl_bench.report.differences import contrasts, with_headroom
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
+from atrl_bench.report.page import lines_of
 from atrl_bench.report.protocols import with_protocols
 from atrl_bench.report.rendered import PageRecord, page_key, table_from_json
 from atrl_bench.report.table_model import Comparison, Table
@@ -278,9 +281,16 @@ def _look_notes(plan: Plan) -> list[str]:
 
 def _overlap_notes(plan: Plan) -> list[str]:
     try:
-        return [overlap_note(plan.run_dir, train, _tasks(plan)) for train in _training_sets(plan)]
+        of_sets = {train: overlap_counts(plan.run_dir, train, _tasks(plan)) for train in _training_sets(plan)}
     except MissingDataError:  # a partial table can be shown where the data is not
         return []
+    return [overlap_note(plan.profile.option, train, counts) for train, counts in of_sets.items()]
+
+
+def overlap_note(option: str, train: str, counts: Mapping[str, Mapping[str, Any] | None]) -> str:
+    """The sentences that a table says about its training set and its benchmarks."""
+    # Without the path of a folder: a page is the same wherever that lies.
+    return " ".join(lines_of("overlap.txt.j2", train=short(train), counts=counts, option=option))
 
 
 def look_for_overlap(plan: Plan) -> None:

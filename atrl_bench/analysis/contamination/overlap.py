@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from atrl_bench.analysis.contamination import similarity
 from atrl_bench.analysis.contamination.search import FOUND, OTHER_PICTURE, Item, Overlap, Search
 from atrl_bench.analysis.contamination.similarity import read_picture, read_text
-from atrl_bench.data.own import short
 from atrl_bench.data.pictures import open_picture
 from atrl_bench.data.sets import ALL_SETS, find_set, is_set
 from atrl_bench.digests import plain, recall
@@ -188,25 +187,6 @@ def overlap_counts(run_dir: RunDir, train: str, tasks: Sequence[str]) -> dict[st
         task: of_task if isinstance(of_task, dict) and of_task.get("version") == similarity.VERSION else None
         for task, of_task in counts.items()
     }
-
-
-def overlap_note(run_dir: RunDir, train: str, tasks: Sequence[str]) -> str:
-    """The sentence a table says about its training set and its benchmarks."""
-    of_task = overlap_counts(run_dir, train, tasks)
-    shares = [
-        f"{c['num_overlapping']} of {c['num_problems']} problems of {task}"
-        for task, c in of_task.items()
-        if c and c["num_overlapping"]
-    ]
-    clean = [task for task, c in of_task.items() if c and not c["num_overlapping"]]
-    missing = ",".join(task for task, counts in of_task.items() if counts is None)
-    # Without the path of a folder: a page is the same wherever that lies.
-    train = short(train)
-    command = f"atrl-bench overlap {train} {missing} {run_dir.profile.option}"
-    parts = [f"Also in the training data {train}, by text and picture: {', '.join(shares)}."] if shares else []
-    if clean:
-        parts.append(f"No problem of {', '.join(clean)} was found in the training data {train}, by text and picture.")
-    return " ".join([*parts, f"Not searched for in {train}: {command}"] if missing else parts)
 
 
 def _train_digest(train: str, run_dir: RunDir) -> str:

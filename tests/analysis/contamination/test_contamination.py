@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageDraw
 
-from atrl_bench.analysis.contamination.overlap import Contamination, overlap, overlap_counts, overlap_note
+from atrl_bench.analysis.contamination.overlap import Contamination, overlap, overlap_counts
 from atrl_bench.analysis.contamination.search import OTHER_PICTURE, SAME_PICTURE, SAME_QUESTION, TEXT_ALONE
 from atrl_bench.cli.printing import text_of
 from atrl_bench.errors import UnknownNameError
 from atrl_bench.experiments.plan import set_digest
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
+from atrl_bench.report.table_run import overlap_note
 
 PROFILE = load_profile("smoke")
 LONG = "As shown in the figure, AB is tangent to circle O at point B, and angle A = {}, then angle C is equal to ()"
@@ -120,7 +121,7 @@ def test_a_table_reads_the_counts_until_the_data_change(planted):
     counts = overlap_counts(run_dir, "virl39k", ["geoqa_test"])["geoqa_test"]
     assert counts is not None
     assert counts["num_overlapping"] == record.num_overlapping
-    assert overlap_note(run_dir, "virl39k", ["geoqa_test"]) == (
+    assert overlap_note(PROFILE.option, "virl39k", {"geoqa_test": counts}) == (
         "Also in the training data virl39k, by text and picture: 4 of 7 problems of geoqa_test."
     )
 
@@ -130,7 +131,7 @@ def test_data_nobody_has_searched_name_the_command(tmp_path):
     run_dir = RunDir.at(tmp_path / "run", PROFILE, folder)
     assert overlap_counts(run_dir, "virl39k", ["geoqa_test"])["geoqa_test"] is None
     command = f"atrl-bench overlap virl39k geoqa_test --profile {PROFILE.name}"
-    assert overlap_note(run_dir, "virl39k", ["geoqa_test"]).endswith(command)
+    assert overlap_note(PROFILE.option, "virl39k", {"geoqa_test": None}).endswith(command)
     overlap("virl39k", ["geoqa_test"], run_dir)
     write(tmp_path, [("Find z.", [encoded(picture(2))])], [("Find y.", encoded(picture(1)))])
     set_digest.cache_clear()  # as another command begins
