@@ -97,7 +97,9 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:  # what `atrl-bench-light` leaves out
         if error.name is None or error.name.startswith("atrl_bench"):
             raise
-        _explain(_not_installed(error.name))
+        what = f"This command needs {error.name.partition('.')[0]}, which is not installed here."
+        then = "pip install atrl-bench, or atrl-bench-light[report] for reports alone"
+        _explain(MissingDataError(what, next_step=then))
         code = MissingDataError.exit_code
     except OSError as error:
         if error.filename is None and not room_for(error):  # nothing that another folder mends
@@ -128,11 +130,6 @@ def _explain(error: AtrlBenchError) -> None:
     for line in f"Error: {error}".splitlines():
         lines = [line] if line.startswith("Next: ") else folded(line, rest="  ")
         typer.echo("\n".join(lines), err=True)
-
-
-def _not_installed(module: str) -> MissingDataError:
-    what = f"This command needs {module.partition('.')[0]}, which is not installed here."
-    return MissingDataError(what, next_step="pip install atrl-bench, or atrl-bench-light[report] for reports alone")
 
 
 def _unusable(error: OSError) -> StoreError:

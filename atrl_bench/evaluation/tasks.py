@@ -304,38 +304,36 @@ def statistic_of(task: str, metric: str) -> tuple[str, Mapping[str, Any]]:
 
 def _task(path: Path, config: dict[str, Any]) -> Task:
     with _telling(path):
-        return _described(path, config)
-
-
-def _described(path: Path, config: dict[str, Any]) -> Task:
-    data = config["metadata"]
-    local = config["dataset_path"] == "parquet"
-    try:
-        precision = TypeAdapter[Precision | None](Precision | None).validate_python(data.get("precision"), strict=True)
-    except ValidationError:
-        raise InvalidFileError(
-            f"{path}: precision is {data['precision']!r}.",
-            why='It is "gold", by whose digits an answer is rounded, or a number of decimal places.',
-            next_step=f"edit {path}",
-        ) from None
-    return Task(
-        name=config["task"].removeprefix(LMMS_EVAL_PREFIX),
-        title=data["title"],
-        splits=(config["test_split"],),
-        folder=data["folder"],
-        num_rows=data["num_rows"],
-        hub_id=None if local else config["dataset_path"],
-        subset=config.get("dataset_name"),
-        revision=(config.get("dataset_kwargs") or {}).get("revision"),
-        publication=_publications().get(data["folder"], Publication()),
-        media=data.get("media", "images"),
-        needs=tuple(data.get("needs", ())),
-        **{name: data[name] for name in ("metric", "note", "response_tokens") if name in data},
-        precision=precision,
-        yaml_path=path,
-        module_path=_python_file(path, config["process_docs"]),
-        config=config,
-    )
+        data = config["metadata"]
+        local = config["dataset_path"] == "parquet"
+        try:
+            precision = TypeAdapter[Precision | None](Precision | None).validate_python(
+                data.get("precision"), strict=True
+            )
+        except ValidationError:
+            raise InvalidFileError(
+                f"{path}: precision is {data['precision']!r}.",
+                why='It is "gold", by whose digits an answer is rounded, or a number of decimal places.',
+                next_step=f"edit {path}",
+            ) from None
+        return Task(
+            name=config["task"].removeprefix(LMMS_EVAL_PREFIX),
+            title=data["title"],
+            splits=(config["test_split"],),
+            folder=data["folder"],
+            num_rows=data["num_rows"],
+            hub_id=None if local else config["dataset_path"],
+            subset=config.get("dataset_name"),
+            revision=(config.get("dataset_kwargs") or {}).get("revision"),
+            publication=_publications().get(data["folder"], Publication()),
+            media=data.get("media", "images"),
+            needs=tuple(data.get("needs", ())),
+            **{name: data[name] for name in ("metric", "note", "response_tokens") if name in data},
+            precision=precision,
+            yaml_path=path,
+            module_path=_python_file(path, config["process_docs"]),
+            config=config,
+        )
 
 
 @cache

@@ -21,7 +21,7 @@ from atrl_bench.experiments.definition import ColumnDefinition, TableDefinition,
 from atrl_bench.experiments.plan import Plan
 from atrl_bench.experiments.price import Cost, Price, price_of
 from atrl_bench.experiments.progress import duration
-from atrl_bench.experiments.spread import Spreads, assumed_spreads, stored_spreads, with_seed_sd
+from atrl_bench.experiments.spread import assumed_spreads, stored_spreads, with_seed_sd
 from atrl_bench.printable import Block, Command, Record, Rows, counted
 from atrl_bench.report.drawing import BLUE, SOFT, FigureContent, figure_style, new_figure, svg
 from atrl_bench.report.page import lines_of
@@ -241,7 +241,9 @@ def design(
     pairs, label = compared_rows(plan), plan.definition.row_label
     price = price_of(plan_of([plan.seeds[0]]))
     problems = _problems(price, plan)
-    spreads = with_seed_sd(_stored_spreads(plan_of, plan) or assumed_spreads(plan, problems), seed_sd)
+    is_begun = plan.run_dir.store_path.is_file()
+    stored = stored_spreads(plan_of(sorted({*plan.seeds, *range(LOOKED_FOR)}))) if is_begun else None
+    spreads = with_seed_sd(stored or assumed_spreads(plan, problems), seed_sd)
     num_tests = len(pairs) * (len(problems) + (len(problems) > 1))
     question = _Question(effect, wanted, num_tests, spreads.average, cost_of(price, plan))
 
@@ -296,11 +298,6 @@ def definition_of_tasks(tasks: Sequence[str]) -> TableDefinition:
     rows = load_table("main_7b").select(rows=["grpo", "grpo_atrl"])
     columns = tuple(ColumnDefinition(id=task.stored_name, label=task.title, task=task.name) for task in expand(tasks))
     return rows.model_copy(update={"columns": columns})
-
-
-def _stored_spreads(plan_of: Callable[[Sequence[int] | None], Plan], plan: Plan) -> Spreads | None:
-    is_begun = plan.run_dir.store_path.is_file()
-    return stored_spreads(plan_of(sorted({*plan.seeds, *range(LOOKED_FOR)}))) if is_begun else None
 
 
 def cost_of(price: Price, plan: Plan) -> SeedPrice:
