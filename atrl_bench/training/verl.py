@@ -37,7 +37,7 @@ from atrl_bench.models.shape import model_shape
 from atrl_bench.models.templates import choose_template
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.resources import folder as shipped
-from atrl_bench.settings import read_mapping
+from atrl_bench.settings import merged, read_mapping
 from atrl_bench.training.arguments import num_rollouts, overlong_cache, recomputes
 from atrl_bench.training.data import TrainingData, TrainingProblem
 from atrl_bench.training.order import problem_order
@@ -89,7 +89,7 @@ def verl_configuration(
         overlong_cache=overlong_cache(sizes.max_response_tokens, overlong or 0.0),
         credit_settings={**PRESETS[recipe.credit.preset], **recipe.credit.settings},
     )
-    laid = reduce(_laid_over, [read_mapping(_files()[name]) for name in names])
+    laid = reduce(merged, [read_mapping(_files()[name]) for name in names])
     configuration: dict[str, Any] = _filled(laid, values)
     refuse_what_cannot_be_credited(configuration)
     return configuration
@@ -101,12 +101,6 @@ def verl_command(folder: Path, python: str) -> str:
 
 def _files() -> dict[str, Path]:
     return {path.stem: path for path in (shipped("recipes") / "verl").glob("*.yaml")}
-
-
-def _laid_over(below: Any, above: Any) -> Any:
-    if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
-        return above
-    return {**below, **{name: _laid_over(below.get(name), value) for name, value in above.items()}}
 
 
 def _filled(node: Any, values: SimpleNamespace) -> Any:
