@@ -8,7 +8,7 @@ files beside the table are decoded then for the first time: where one cannot be,
 from __future__ import annotations
 
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -58,7 +58,6 @@ PLAIN = (str, int, float, bool, list)  # what a reward may be handed of a row
 MAX_BAD_FRACTION = 0.01
 NOT_BAD = ("no image", "no answer", "more marks than images")  # why a sound set may have rows that are not trained on
 MAX_REASONS = 6  # that an error lists
-NOWHERE: Mapping[str, int] = {}
 # What a reward may ask of a problem, or a weighting be checked by; a set's own columns of these names are what is read.
 REWARD_COLUMNS = ("answer", "graded_as", "token_truth", "problem_type", "process", "key_steps", "section_marks")
 
@@ -220,7 +219,7 @@ def stream_problems(name: str, data_dir: Path | None) -> Iterator[TrainingProble
 
     Raises `MissingDataError` at the end if more than a few are none.
     """
-    described, index, left_out = find_set(name), 0, Counter[str]()
+    described, index, left_out = find_set(name), 0, defaultdict[str, list[int]](list)
     root = root_of(described, data_dir)
     for batch in stream_batches(table_files(described, data_dir)):
         _check_columns(described, batch.schema.names)
@@ -228,7 +227,7 @@ def stream_problems(name: str, data_dir: Path | None) -> Iterator[TrainingProble
             problem, reason = _read(described, root, index, row)
             index += 1
             if problem is None:
-                left_out[reason] += 1
+                left_out[reason].append(index)
             else:
                 yield problem
     _require_usable(described, root, index, left_out)
@@ -243,8 +242,7 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
     data_dir = None if described.file is not None else data_dir
     root, table = root_of(described, data_dir), read_tables(table_files(described, data_dir))
     _check_columns(described, table.column_names)
-    problems, left_out = [], Counter[str]()
-    first: dict[str, int] = {}  # the first row that is left out for each reason
+    problems, left_out = [], defaultdict[str, list[int]](list)
     rows = (row for batch in table.to_batches(max_chunksize=256) for row in batch.to_pylist())
     with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
         from PIL import Image as Pillow
@@ -254,29 +252,25 @@ def load_training_data(name: str, data_dir: Path | None) -> TrainingData:
         found = pool.map(partial(_usable, described, root), range(table.num_rows), rows)
         for number, (problem, reason) in enumerate(found, start=1):
             if problem is None:
-                left_out[reason] += 1
-                first.setdefault(reason, number)
+                left_out[reason].append(number)
             else:
                 problems.append(problem)
     if extracted := read_key_step_file(root / described.key_step_file):
         problems = [replace(one, key_steps=extracted.get(one.problem_id, one.key_steps)) for one in problems]
-    _require_usable(described, root, table.num_rows, left_out, first)
-    return TrainingData(name, problems, dict(left_out))
+    _require_usable(described, root, table.num_rows, left_out)
+    return TrainingData(name, problems, {reason: len(rows) for reason, rows in left_out.items()})
 
 
-def _require_usable(
-    described: TrainingSet, root: Path, num_rows: int, left_out: Counter[str], first: Mapping[str, int] = NOWHERE
-) -> None:
-    """Raise if too many rows cannot be used; `first` is the number of the first row for each reason."""
-    num_bad = sum(count for reason, count in left_out.items() if reason not in NOT_BAD)
-    if left_out.total() == num_rows or num_bad > MAX_BAD_FRACTION * num_rows:
-        unpack = how_to_unpack(described, root) if left_out["no such file"] else None
+def _require_usable(described: TrainingSet, root: Path, num_rows: int, left_out: Mapping[str, list[int]]) -> None:
+    """Raise if too many rows cannot be used, given the numbers of those for each reason."""
+    total = sum(map(len, left_out.values()))
+    num_bad = sum(len(rows) for reason, rows in left_out.items() if reason not in NOT_BAD)
+    if total == num_rows or num_bad > MAX_BAD_FRACTION * num_rows:
+        unpack = how_to_unpack(described, root) if "no such file" in left_out else None
+        most = sorted(left_out.items(), key=lambda reason: -len(reason[1]))[:MAX_REASONS]
         raise MissingDataError(
-            f"{left_out.total()} of {num_rows} rows of {described.name} cannot be used.",
-            why=", ".join(
-                f"{count} {reason}" + (f" (the first is row {first[reason]})" if reason in first else "")
-                for reason, count in left_out.most_common(MAX_REASONS)
-            ),
+            f"{total} of {num_rows} rows of {described.name} cannot be used.",
+            why=", ".join(f"{len(rows)} {reason} (the first is row {rows[0]})" for reason, rows in most),
             next_step=unpack
             or ("mend these rows, or leave them out" if described.file else "fetch the data set again"),
         )
