@@ -72,7 +72,7 @@ def sample_groups(
         keys = enumerate(prompts.keys_P[part])
         draws = [Draw(prompt, key, repeat) for prompt, key in keys for repeat in range(group_size)]
         answers += sample(model, inputs, draws, eos_ids, sampling, with_logprobs=with_logprobs, before_draw=rows)
-    token_ids = [_with_end(one) for one in answers]
+    token_ids = [[*one.token_ids, *(() if one.end is None else (one.end,))] for one in answers]
     logprobs = [list(one.logprobs) for one in answers] if with_logprobs else None
     return Responses(token_ids, logprobs, rows)
 
@@ -179,10 +179,6 @@ def completions_of(processor: Any, token_ids: Sequence[list[int]]) -> list[list[
     """Responses as rewards take them: each the one message of a conversation."""
     texts = processor.batch_decode(token_ids, skip_special_tokens=True)
     return [[{"role": "assistant", "content": text}] for text in texts]
-
-
-def _with_end(answer: SampledTokens) -> list[int]:
-    return list(answer.token_ids) if answer.end is None else [*answer.token_ids, answer.end]
 
 
 def prompt_inputs(

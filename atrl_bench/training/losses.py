@@ -10,7 +10,7 @@ Shapes: B responses, T response tokens. `mask_BT` is one at tokens and zero at p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -132,20 +132,13 @@ def sampler_correction(old_BT: Tensor, sampled_BT: Tensor, mask_BT: Tensor, kind
 # Terms of the user's own ----------------------------------------------------------------------------------------------
 
 
-class LossTerm(Protocol):
-    """A function of a micro-batch; or an object that is one, and looks at each rollout before the updates on it."""
-
-    def prepare(
-        self, rollout: Rollout, responses: Sequence[SampledResponse], tools: RolloutTools
-    ) -> Mapping[str, Tensor]:
-        """What micro-batches then have in `extra`, a row a response; further passes are asked for here. Optional."""
-
-    def __call__(self, batch: Rollout, scored: ScoredTokens) -> Tensor:
-        """loss_BT, added to that of the objective before tokens are reduced; padding counts nothing."""
-
-
 class LossTerms:
-    """Those that a recipe adds to its objective's, by name."""
+    """Those that a recipe adds to its objective's, by name.
+
+    One is a function of a micro-batch and what the policy says of it, to loss_BT, which is added before tokens are
+    reduced; padding counts nothing. An object may also `prepare(rollout, responses, tools)` once, before the updates on
+    a rollout: what micro-batches then have in `extra`, a row a response. Further passes are asked for there.
+    """
 
     def __init__(self, losses: Mapping[str, Mapping[str, Any]]) -> None:
         self._terms = {name: own_code.make("losses", name, settings) for name, settings in losses.items()}

@@ -6,12 +6,11 @@ once when it is finished. The weights are the same in all three cases, to the la
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.sets import find_set
 from atrl_bench.digests import spec_key
-from atrl_bench.engines.processes import Processes, launched
+from atrl_bench.engines.processes import launched
 from atrl_bench.engines.stop import heard
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.locks import alone
@@ -88,7 +87,10 @@ def train(
     with processes.own_folder(out / spec_key(spec or {})) as folder:
         if (result := processes.agree(_finished(folder))) is not None:
             return result
-        with _alone_in(folder, processes):
+        if processes.is_main:
+            folder.mkdir(parents=True, exist_ok=True)
+        # The main process holds the folder for all: a second one on the same run waits here.
+        with alone(folder / "lock") if processes.is_main else nullcontext():
             if processes.is_main and kept_in is not None and not (folder / DONE).is_file():
                 kept_in.fetch(folder)
             if (result := processes.agree(_finished(folder))) is not None:
@@ -175,16 +177,13 @@ def _trained(
     with heard() as request:
         trainer.train(request)
     save_model(trainer, folder)
-    result = _completed(folder, time.monotonic() - began, trainer) if processes.is_main else None
+    result = None
+    if processes.is_main:
+        seconds, summary = time.monotonic() - began, summarise(folder / METRICS, SUMMARY_ROLLOUTS)
+        result = TrainingResult(folder, find_model(folder).digest, seconds, summary)
+        _write_done(folder, result, _facts(trainer))
+        shutil.rmtree(folder / "resume", ignore_errors=True)
     return cast("TrainingResult", processes.agree(result))
-
-
-def _completed(folder: Path, seconds: float, trainer: Trainer) -> TrainingResult:
-    summary = summarise(folder / METRICS, SUMMARY_ROLLOUTS)
-    result = TrainingResult(folder, find_model(folder).digest, seconds, summary)
-    _write_done(folder, result, _facts(trainer))
-    shutil.rmtree(folder / "resume", ignore_errors=True)
-    return result
 
 
 def load_inputs(
@@ -234,7 +233,7 @@ def _facts(trainer: Trainer) -> dict[str, Any]:
     return {
         "data": {"name": data.name, "num_problems": len(data.problems), "left_out": data.left_out},
         "attention": attention,
-        **({"passes": dict(trainer.pass_record)} if trainer.pass_record else {}),
+        "passes": dict(trainer.pass_record),
         **trainer.sampled_by,
     }
 
@@ -252,14 +251,3 @@ def _finished(folder: Path) -> TrainingResult | None:
     shutil.rmtree(folder / "resume", ignore_errors=True)  # where a killed process has left it
     content = json.loads(done.read_text(encoding="utf-8"))
     return TrainingResult(folder, content["digest"], content["seconds"], content["summary"])
-
-
-@contextlib.contextmanager
-def _alone_in(folder: Path, processes: Processes) -> Iterator[None]:
-    """Hold the run folder: a second process on the same run waits here."""
-    if not processes.is_main:  # the main process holds it for all
-        yield
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder / "lock"):
-        yield
