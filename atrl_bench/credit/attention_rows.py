@@ -144,8 +144,8 @@ def split_attention_rows(
             for name, value_BT in of_tokens.items()
             if value_BT is not None
         }
-        attention = AttentionRows(rows_TS[row_T][:, column_S].float().cpu(), visual_BS[b].bool().cpu()[column_S])
-        attention_B.append(replace(attention, **known))
+        rows_TC, visual_C = rows_TS[row_T][:, column_S].float().cpu(), visual_BS[b].bool().cpu()[column_S]
+        attention_B.append(AttentionRows(rows_TC, visual_C, **known))
     return attention_B
 
 
@@ -197,37 +197,18 @@ def first_equal(product_T: Tensor, rows_TS: Tensor, scale_S: Tensor) -> Tensor |
 # Which columns of the rows enter a cosine -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class RowSample:
-    """What the footprint of a response follows from, where not all of its rows are there."""
+def footprint_columns(mean_row_S: Tensor, visual_S: Tensor, num_tokens: int, config: CreditConfig) -> Tensor:
+    """Returns which columns enter the cosine between two tokens, by `config.footprint`.
 
-    mean_row: Tensor
-    visual_S: Tensor
-    num_tokens: int
-
-    @property
-    def num_columns(self) -> int:
-        """How many columns a row has."""
-        return len(self.visual_S)
-
-
-def sink_columns(attention: AttentionRows | RowSample, config: CreditConfig) -> BoolTensor:
-    """Returns which columns are attention sinks: text columns with a large share of the average row.
-
-    The paper leaves open whether the cosine sees them. A sink with a fifth of every row makes every cosine exceed
-    0.7, the graph complete and its METIS cut as large as a random partition's; below a tenth it does no harm.
-    Visual columns are never sinks here, since a response may well look at one patch most of the time.
+    A text column with a large share of the average row is an attention sink. The paper leaves open whether the cosine
+    sees them. A sink with a fifth of every row makes every cosine exceed 0.7, the graph complete and its METIS cut as
+    large as a random partition's; below a tenth it does no harm. Visual columns are never sinks here, since a response
+    may well look at one patch most of the time.
     """
-    return (attention.mean_row >= config.min_sink_share) & ~attention.visual_S  # type: ignore[return-value]
-
-
-def footprint_columns(attention: AttentionRows | RowSample, config: CreditConfig) -> Tensor:
-    """Returns which columns enter the cosine between two tokens, by `config.footprint`."""
-    num_tokens, num_columns = attention.num_tokens, attention.num_columns
     if config.footprint == "without_sinks":
-        return ~sink_columns(attention, config)
+        return visual_S | (mean_row_S < config.min_sink_share)
     if config.footprint == "visual":
-        return attention.visual_S
+        return visual_S
     if config.footprint == "prompt":
-        return torch.arange(num_columns, device=attention.visual_S.device) < num_columns - num_tokens
-    return torch.ones_like(attention.visual_S)
+        return torch.arange(len(visual_S), device=visual_S.device) < len(visual_S) - num_tokens
+    return torch.ones_like(visual_S)

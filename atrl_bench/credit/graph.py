@@ -106,6 +106,8 @@ class ScaledRows:
     """Its products with the rows of the `sampled_tokens`; else no columns."""
     num_dropped: int
     """How many columns are left out."""
+    sketch: RowSketch | None = None
+    """Where projections stand for the rows, which centroids are compared by: its edges are there."""
 
     @property
     def num_tokens(self) -> int:
@@ -117,7 +119,7 @@ class ScaledRows:
         """Returns the attention rows, debiased, with the columns that `config.footprint` names."""
         raw_TS = attention.rows_TS
         num_tokens, num_columns = raw_TS.shape
-        scale_S = footprint_columns(attention, config) / bias_S
+        scale_S = footprint_columns(attention.mean_row, attention.visual_S, num_tokens, config) / bias_S
         square_S = scale_S.square()
         probes_SN = torch.empty(num_columns, 0)
         if not _compares_all(num_tokens, config):
@@ -180,6 +182,8 @@ class ScaledRows:
 
         Of a long response with `max_neighbours`, only those in which one is probably among the other's best ones.
         """
+        if self.sketch is not None:
+            return self.sketch.pairs()
         if not _compares_all(self.num_tokens, config):
             assert config.max_neighbours is not None
             tail_E, head_E = _likely_neighbours(self.sketch_TD, config.max_neighbours, config.min_edge_similarity)
@@ -197,6 +201,8 @@ class ScaledRows:
         Near 1 the graph says nothing: every partition cuts it alike. Of a long response with `max_neighbours` the
         `sampled_tokens` are compared with all others.
         """
+        if self.sketch is not None:
+            return self.sketch.edge_density
         if not self.sampled_TN.shape[1]:
             is_joined_TT = self.cosine_matrix.numpy() > config.min_edge_similarity
             joined = np.count_nonzero(is_joined_TT) - np.count_nonzero(is_joined_TT.diagonal())
@@ -279,31 +285,13 @@ def sampled_tokens(num_tokens: int) -> slice:
     return slice(None, None, max(1, num_tokens // _SAMPLED_TOKENS))
 
 
-class SketchedRows(ScaledRows):
-    """A sketch in their place: its projections stand for the rows where centroids are compared; its edges are there."""
-
-    _sketch: RowSketch
-
-    def __init__(self, sketch: RowSketch) -> None:
-        values_TD = torch.from_numpy(sketch.values_TD).float()
-        norm_T, none = torch.linalg.vector_norm(values_TD, dim=1).clamp_min(_TINY), torch.empty(0)
-        super().__init__(values_TD, torch.ones(values_TD.shape[1]), norm_T, none, none, sketch.num_dropped)
-        object.__setattr__(self, "_sketch", sketch)
-
-    def similar_pairs(self, config: CreditConfig) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-        """Returns the edges that the sketch has."""
-        return self._sketch.pairs()
-
-    def edge_density(self, config: CreditConfig) -> float:
-        """Returns the share of token pairs with an estimated cosine above tau_sim."""
-        return self._sketch.edge_density
-
-
 def scaled_rows(attention: AttentionRows | RowSketch, config: CreditConfig) -> ScaledRows:
-    """Returns what a graph is made of, from whole rows or from their sketch."""
+    """Returns what a graph is made of: whole rows, or the projections that a sketch has in their place."""
     if isinstance(attention, AttentionRows):
         return ScaledRows.of(attention, bias_curve(attention.num_columns, config), config)
-    return SketchedRows(attention)
+    values_TD, none = torch.from_numpy(attention.values_TD).float(), torch.empty(0)
+    norm_T = torch.linalg.vector_norm(values_TD, dim=1).clamp_min(_TINY)
+    return ScaledRows(values_TD, torch.ones(values_TD.shape[1]), norm_T, none, none, attention.num_dropped, attention)
 
 
 def cosine_graph(rows_B: Sequence[ScaledRows], config: CreditConfig) -> TokenGraph:
@@ -331,17 +319,17 @@ def _likely_neighbours(sketch_TD: Tensor, limit: int, min_similarity: float) -> 
     at_once = max(_ROWS_AT_ONCE, _CACHED // 2 // num_tokens)
     blocks = (slice(start, min(start + at_once, num_tokens)) for start in range(0, num_tokens, at_once))
     keys = []
-    for block, cosine_BL, head_BL in most_similar(sketch_TD, limit, blocks, _hide_itself):
+
+    def hide_itself(cosine_BT: Tensor, block: slice) -> None:
+        cosine_BT[:, block.start :].fill_diagonal_(-1.0)
+
+    for block, cosine_BL, head_BL in most_similar(sketch_TD, limit, blocks, hide_itself):
         tail_E, nth_E = (cosine_BL > min_similarity - slack).nonzero(as_tuple=True)
         head_E = head_BL[tail_E, nth_E]
         tail_E += block.start
         keys.append(torch.minimum(tail_E, head_E) * num_tokens + torch.maximum(tail_E, head_E))
     key_E = torch.from_numpy(np.unique(torch.cat(keys).numpy()))
     return key_E // num_tokens, key_E % num_tokens
-
-
-def _hide_itself(cosine_BT: Tensor, block: slice) -> None:
-    cosine_BT[:, block.start :].fill_diagonal_(-1.0)
 
 
 def _undirected(

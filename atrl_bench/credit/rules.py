@@ -110,7 +110,10 @@ def token_credits(
     config = with_rows_of(function, config)
     is_sketched_B = [config.sketches(attention.num_tokens) for attention in attentions]
     if any(is_sketched_B):
-        attentions = [_sketched(attention, config) for attention in attentions]
+        from atrl_bench.credit.sketch import RowSketch
+
+        both = zip(attentions, is_sketched_B, strict=True)
+        attentions = [RowSketch.of(one, config) if is_sketched else one for one, is_sketched in both]
     # A sketch stands where rules take rows.
     attentions = cast("Sequence[AttentionRows]", attentions)
     needs = sorted(needs_of(function))
@@ -128,14 +131,6 @@ def token_credits(
         for credit, is_sketched in zip(found, is_sketched_B, strict=True):
             credit.diagnostics["sketched"] = float(is_sketched)
     return found
-
-
-def _sketched(attention: AttentionRows | RowSketch, config: CreditConfig) -> AttentionRows | RowSketch:
-    from atrl_bench.credit.sketch import RowSketch
-
-    if isinstance(attention, RowSketch) or not config.sketches(attention.num_tokens):
-        return attention
-    return RowSketch.of(attention, config)
 
 
 def _credit_alike(

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atrl_bench.credit.attention_rows import AttentionRows, RowSample, footprint_columns
+from atrl_bench.credit.attention_rows import AttentionRows, footprint_columns
 from atrl_bench.credit.config import CreditConfig
 from atrl_bench.credit.connectivity import bias_curve
 from atrl_bench.credit.neighbours import best_columns, most_similar, random_signs
@@ -60,10 +60,12 @@ class RowSketch:
     parts: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, attention: AttentionRows, config: CreditConfig) -> RowSketch:
-        """Returns the sketch of whole rows."""
+    def of(cls, attention: AttentionRows | RowSketch, config: CreditConfig) -> RowSketch:
+        """Returns the sketch of whole rows; what is one already stays."""
+        if isinstance(attention, RowSketch):
+            return attention
         mean_row_S = attention.rows_TS[:: sample_step(attention.num_tokens)].mean(dim=0)
-        sketcher = RowSketcher(RowSample(mean_row_S, attention.visual_S, attention.num_tokens), config)
+        sketcher = RowSketcher(mean_row_S, attention.visual_S, attention.num_tokens, config)
         for rows_BS in attention.rows_TS.split(BLOCK):
             sketcher.add(rows_BS)
         return replace(
@@ -122,18 +124,20 @@ class RowSketcher:
     credit depends on nothing computed before it.
     """
 
-    def __init__(self, sample: RowSample, config: CreditConfig) -> None:
-        device, num_columns, limit = sample.visual_S.device, sample.num_columns, config.max_neighbours
+    def __init__(self, mean_row_S: Tensor, visual_S: Tensor, num_tokens: int, config: CreditConfig) -> None:
+        """`mean_row_S`: of some rows, which tells what are sinks."""
+        device, limit = visual_S.device, config.max_neighbours
         assert limit is not None  # CreditConfig
-        bias_S, kept_S = bias_curve(num_columns, config).to(device), footprint_columns(sample, config)
-        self._scale_S, self._visual_S = kept_S / bias_S, sample.visual_S / bias_S
-        common_S1 = torch.nn.functional.normalize(sample.mean_row * self._scale_S, dim=0)[:, None]
-        signs_SD = random_signs(num_columns, SKETCH_SIZE).to(device)
+        bias_S = bias_curve(len(visual_S), config).to(device)
+        kept_S = footprint_columns(mean_row_S, visual_S, num_tokens, config)
+        self._scale_S, self._visual_S = kept_S / bias_S, visual_S / bias_S
+        common_S1 = torch.nn.functional.normalize(mean_row_S * self._scale_S, dim=0)[:, None]
+        signs_SD = random_signs(len(visual_S), SKETCH_SIZE).to(device)
         rest_SD = signs_SD - common_S1 * (common_S1.T @ signs_SD)
         self._probes_SD = torch.cat([common_S1 * SKETCH_SIZE**0.5, rest_SD], dim=1) / SKETCH_SIZE**0.5
         self._num_dropped = (~kept_S).sum()
-        self._weight_TL = torch.full((sample.num_tokens, limit), _NOBODY, device=device)
-        self._head_TL = torch.zeros(sample.num_tokens, limit, dtype=torch.int64, device=device)
+        self._weight_TL = torch.full((num_tokens, limit), _NOBODY, device=device)
+        self._head_TL = torch.zeros(num_tokens, limit, dtype=torch.int64, device=device)
         self._min_similarity, self._limit = config.min_edge_similarity, limit
         self._blocks: list[slice] = []
         self._before_BC: Tensor | None = None
@@ -254,4 +258,4 @@ class SketchPlan:
         """Returns what takes the rows of a response, given the mean of some up to the last column that these see."""
         visual_S = self._visual_BS[b][self.columns[b]].to(mean_row_C.device)
         mean_row_S = torch.nn.functional.pad(mean_row_C, (0, len(visual_S) - len(mean_row_C)))
-        return RowSketcher(RowSample(mean_row_S, visual_S, len(self.rows[b])), self.config)
+        return RowSketcher(mean_row_S, visual_S, len(self.rows[b]), self.config)

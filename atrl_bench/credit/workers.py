@@ -171,27 +171,24 @@ class CreditWorkers:
         return None
 
     def _result(self, task: CreditTask, future: Future[dict[str, Any]] | None) -> Credit:
-        try:
-            return self._waited_for(task, future)
-        finally:
-            task.unshare()
-
-    def _waited_for(self, task: CreditTask, future: Future[dict[str, Any]] | None) -> Credit:
         import torch
 
         from atrl_bench.credit.rule import Credit
 
-        for _ in range(_NUM_ATTEMPTS):
-            if future is None:
-                break
-            try:
-                fields = future.result()
-                fields |= {name: torch.from_numpy(fields[name]) for name in _TENSORS}
-                return Credit(**fields)
-            except BrokenProcessPool:  # a worker died, and took all that was waiting with it
-                assert self._thread is not None
-                future = self._thread.submit(self._submit, task).result()
-        return task()
+        try:
+            for _ in range(_NUM_ATTEMPTS):
+                if future is None:
+                    break
+                try:
+                    fields = future.result()
+                    fields |= {name: torch.from_numpy(fields[name]) for name in _TENSORS}
+                    return Credit(**fields)
+                except BrokenProcessPool:  # a worker died, and took all that was waiting with it
+                    assert self._thread is not None
+                    future = self._thread.submit(self._submit, task).result()
+            return task()
+        finally:
+            task.unshare()
 
 
 def _can_travel(rule: CreditRule) -> bool:
@@ -209,9 +206,6 @@ def _one_thread() -> Iterator[None]:
     import torch
 
     before = torch.get_num_threads()
-    if before == 1:
-        yield
-        return
     torch.set_num_threads(1)
     try:
         yield

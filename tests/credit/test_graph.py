@@ -7,7 +7,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from atrl_bench.credit import AttentionRows, CreditConfig
 from atrl_bench.credit import graph as graph_module
-from atrl_bench.credit.attention_rows import footprint_columns, sink_columns
+from atrl_bench.credit.attention_rows import footprint_columns
 from atrl_bench.credit.graph import (
     ScaledRows,
     TokenGraph,
@@ -79,19 +79,20 @@ def test_sinks_are_text_columns_with_a_large_share_of_the_average_row():
     rows_TS = torch.tensor([[0.5, 0.4, 0.05, 0.05], [0.3, 0.6, 0.05, 0.05]])
     attention = AttentionRows(rows_TS, torch.tensor([False, True, False, False]))
     # Means 0.4, 0.5, 0.05, 0.05; column 1 is visual.
-    assert sink_columns(attention, CreditConfig()).tolist() == [True, False, False, False]
-    assert sink_columns(attention, CreditConfig(min_sink_share=0.41)).tolist() == [False] * 4
+    assert footprint(attention).tolist() == [False, True, True, True]
+    assert footprint(attention, min_sink_share=0.41).tolist() == [True] * 4
+
+
+def footprint(attention, **settings):
+    return footprint_columns(attention.mean_row, attention.visual_S, attention.num_tokens, CreditConfig(**settings))
 
 
 def test_footprint_columns_by_name():
     attention = AttentionRows(torch.full((2, 5), 0.2), torch.tensor([False, True, True, False, False]))
-    columns = {
-        name: footprint_columns(attention, CreditConfig(footprint=name)).int().tolist()
-        for name in ("all", "visual", "prompt")
-    }
+    columns = {name: footprint(attention, footprint=name).int().tolist() for name in ("all", "visual", "prompt")}
     assert columns == {"all": [1, 1, 1, 1, 1], "visual": [0, 1, 1, 0, 0], "prompt": [1, 1, 1, 0, 0]}
     # All three text columns hold a fifth of the average row.
-    assert footprint_columns(attention, CreditConfig()).int().tolist() == [0, 1, 1, 0, 0]
+    assert footprint(attention).int().tolist() == [0, 1, 1, 0, 0]
 
 
 def test_cut_and_random_cut_by_hand():

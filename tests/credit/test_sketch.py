@@ -18,7 +18,7 @@ from atrl_bench.credit import (
     token_credits,
 )
 from atrl_bench.credit import graph as graph_module
-from atrl_bench.credit.attention_rows import RowSample, visual_columns
+from atrl_bench.credit.attention_rows import visual_columns
 from atrl_bench.credit.connectivity import bias_curve
 from atrl_bench.credit.graph import scaled_rows
 from atrl_bench.credit.neighbours import best_columns, random_signs
@@ -399,7 +399,7 @@ def test_a_sketch_is_made_where_the_rows_are_and_no_step_waits_for_a_value():
         del signs_SD, bias_S  # they are kept, and would else be made of nothing
         rows_TS = mode.from_tensor(rows_TS).to("cuda")
         visual_S = torch.zeros(500, dtype=torch.bool, device="cuda")
-        sketcher = RowSketcher(RowSample(rows_TS.mean(0), visual_S, 3 * BLOCK), config)
+        sketcher = RowSketcher(rows_TS.mean(0), visual_S, 3 * BLOCK, config)
         for rows_BS in rows_TS.split(BLOCK):
             sketcher.add(rows_BS)
         tensors = sketcher.tensors()
