@@ -27,24 +27,16 @@ def anchor_auc(score_T: Tensor, is_anchor_T: Tensor) -> float:
 
 
 def tokens_of_part(truth: TokenTruth, part: str, token_texts: Sequence[str]) -> BoolTensor:
-    """Returns which tokens of a response belong to a part: by its pattern, else those that list what was read."""
+    """Returns which tokens belong to a part: by the first group of its pattern, else those that list what was read."""
     if part not in truth.patterns:
         return transcribed_tokens(list(token_texts), truth.transcription if part == "perception" else "")
-    return matched_tokens(token_texts, truth.patterns[part])
+    matches = re.finditer(truth.patterns[part], "".join(token_texts))
+    return _tokens_at(token_texts, [position for match in matches for position in range(*match.span(1))])
 
 
 def tokens_of_parts(truth: TokenTruth | None, token_texts: Sequence[str]) -> dict[str, Tensor]:
     """Returns the tokens of each part that is known."""
     return {} if truth is None else {part: tokens_of_part(truth, part, token_texts) for part in truth.parts}
-
-
-def matched_tokens(token_texts: Sequence[str], pattern: str) -> BoolTensor:
-    """Returns which tokens have a character in the first group of a match of the pattern in the whole response."""
-    is_matched_T = torch.zeros(len(token_texts), dtype=torch.bool)
-    owner = [t for t, text in enumerate(token_texts) for _ in text]
-    for match in re.finditer(pattern, "".join(token_texts)):
-        is_matched_T[[owner[position] for position in range(*match.span(1))]] = True
-    return is_matched_T  # type: ignore[return-value]
 
 
 def transcribed_tokens(token_texts: list[str], transcription: str) -> BoolTensor:
@@ -55,15 +47,19 @@ def transcribed_tokens(token_texts: list[str], transcription: str) -> BoolTensor
     are passed over: the one after an "=", and all from the first "\\boxed" on. A response without such a listing
     has no such token; one that misreads a digit has none either.
     """
-    is_transcribed_T = torch.zeros(len(token_texts), dtype=torch.bool)
-    owner = [t for t, text in enumerate(token_texts) for _ in text]
     response = "".join(token_texts).partition("\\boxed")[0]
     numbers = [match for match in re.finditer(r"(=\s*[-+]?)?(\d+)", response) if match[1] is None]
     for wanted in (transcription.split(), ["".join(transcription.split())]):
         for start in range(len(numbers) - len(wanted) + 1):
             listing = numbers[start : start + len(wanted)]
             if wanted and [number[2] for number in listing] == wanted:
-                positions = [position for number in listing for position in range(*number.span(2))]
-                is_transcribed_T[[owner[position] for position in positions]] = True
-                return is_transcribed_T  # type: ignore[return-value]
-    return is_transcribed_T  # type: ignore[return-value]
+                return _tokens_at(token_texts, [position for number in listing for position in range(*number.span(2))])
+    return _tokens_at(token_texts, [])
+
+
+def _tokens_at(token_texts: Sequence[str], positions: Sequence[int]) -> BoolTensor:
+    """Returns which tokens have a character at one of these positions of the whole response."""
+    is_there_T = torch.zeros(len(token_texts), dtype=torch.bool)
+    owner = [t for t, text in enumerate(token_texts) for _ in text]
+    is_there_T[[owner[position] for position in positions]] = True
+    return is_there_T  # type: ignore[return-value]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from atrl_bench.digests import plain
 from atrl_bench.errors import InvalidFileError
 
 
@@ -92,8 +92,4 @@ def _values(lines: Iterable[dict[str, Any]], name: str) -> list[float]:
 
 
 def _line(content: dict[str, Any]) -> str:
-    finite = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in content.items()
-    }
-    return json.dumps(finite) + "\n"
+    return json.dumps(plain(content)) + "\n"

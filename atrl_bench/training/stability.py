@@ -71,7 +71,7 @@ class StabilityChecks:
                 pad_id=loop.processor.tokenizer.pad_token_id,
                 eos_ids=loop.eos_ids,
             ).token_ids
-            drifts = self._drifts(model, prompts, responses) if self._base_weights else []
+            drifts = list(self._drifts(model, prompts, responses)) if self._base_weights else []
         completions = completions_of(loop.processor, responses)
         shares: dict[str, float] = {}
         accuracy = Rewards(loop.rewards.functions[:1])
@@ -84,28 +84,23 @@ class StabilityChecks:
         if drifts:
             loop.note("check/drift", fmean(drifts))
 
-    def _drifts(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> list[float]:
-        """The mean divergence over the unrewarded tokens of each response that has any."""
-        drifts = []
-        divergences = self._divergences(model, prompts, responses)
-        for row, response, divergence_T in zip(self._rows, responses, divergences, strict=True):
-            truth, texts = self._loop.data.problems[row].token_truth, self._loop.token_texts(response)
-            is_free_T = unrewarded(truth, texts)
-            if is_free_T.any():
-                drifts.append(float(divergence_T[is_free_T.to(divergence_T.device)].mean()))
-        return drifts
+    def _drifts(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> Iterator[float]:
+        """Yield the mean divergence over the unrewarded tokens of each response that has any.
 
-    def _divergences(self, model: Any, prompts: PromptBatch, responses: Sequence[list[int]]) -> Iterator[Tensor]:
-        """Yield the divergence of each token of each response, as many responses in a pass as the run scores in one."""
-        size = self._loop.at_once
+        As many responses are in a pass as the run scores in one.
+        """
+        loop, size = self._loop, self._loop.at_once
         for start in range(0, len(responses), size):
             part = slice(start, start + size)
             inputs = _whole(prompts, responses, part, model.device)
             outputs = model(**inputs), functional_call(model, self._base_weights, kwargs=inputs)
-            for number, response in enumerate(responses[part]):
-                of_response = number, slice(-len(response) - 1, -1)
-                policy_TV, base_TV = (output.logits[of_response].float().log_softmax(-1) for output in outputs)
-                yield (policy_TV.exp() * (policy_TV - base_TV)).sum(-1)
+            for number, (row, response) in enumerate(zip(self._rows[part], responses[part], strict=True)):
+                is_free_T = unrewarded(loop.data.problems[row].token_truth, loop.token_texts(response))
+                if is_free_T.any():
+                    of_response = number, slice(-len(response) - 1, -1)
+                    policy_TV, base_TV = (output.logits[of_response].float().log_softmax(-1) for output in outputs)
+                    divergence_T = (policy_TV.exp() * (policy_TV - base_TV)).sum(-1)
+                    yield float(divergence_T[is_free_T.to(divergence_T.device)].mean())
 
 
 def unrewarded(truth: TokenTruth | None, token_texts: Sequence[str]) -> Tensor:
