@@ -24,6 +24,7 @@ import psutil
 import pytest
 from http_servers import Body, ChatServer, Reply
 from local_hub import LocalHub
+from programs import ended
 
 import atrl_bench
 from atrl_bench import resources
@@ -172,15 +173,7 @@ class Checkout:
 
         environment = {"PYTHONPATH": str(self.root), "PATH": "/usr/bin:/bin", "HOME": str(self.folder)}
         environment["MPLCONFIGDIR"] = matplotlib.get_cachedir()  # else each test has all fonts listed anew
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.folder,
-            env=environment | {"OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
+        return ended(*arguments, cwd=self.folder, env=environment | {"OMP_NUM_THREADS": "1"}, timeout=600)
 
     def error(self, *arguments: str) -> str:
         """Return what a command of atrl-bench says when it refuses."""

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from http_servers import QuickServer, hung_up
+from programs import ended, printed
 from werkzeug import Request, Response
 
 FIRST, SECOND = "1" * 40, "2" * 40
@@ -82,15 +82,7 @@ def environment(home: Path, endpoint: str, **more: str) -> dict[str, str]:
 
 def run(program: str, home: Path, endpoint: str, **more: str) -> Any:
     """Return what a program prints last, as JSON, run with a Hugging Face home and a hub of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(home, endpoint, **more),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(printed("-c", program, env=environment(home, endpoint, **more)).splitlines()[-1])
 
 
 class Machine:
@@ -102,14 +94,8 @@ class Machine:
 
     def type(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Return what a command printed and ended with."""
-        return subprocess.run(
-            [sys.executable, "-m", "atrl_bench", *arguments],
-            cwd=self.folder,
-            env=environment(self.home, self.endpoint, **self._code, **more),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        where = environment(self.home, self.endpoint, **self._code, **more)
+        return ended("-m", "atrl_bench", *arguments, cwd=self.folder, env=where)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import needs
 import pytest
 from local_hub import FIRST, NOBODY, LocalHub, Machine
+from programs import command
 
 from atrl_bench import resources
 from atrl_bench.engines.model_server import serve_command
@@ -138,11 +139,7 @@ def test_what_the_text_says_to_ask_is_answered(line, tmp_path, local_hub) -> Non
 def run(folder: Path, *arguments: str) -> str:
     """Return what a command of ours prints in this folder; it must succeed."""
     folder.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-m", "atrl_bench", *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    return done.stdout
+    return command(*arguments, cwd=folder)
 
 
 def keys(folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import typer
+from programs import command, ended
 
 from atrl_bench import __version__, cli
 from atrl_bench.cli import options
@@ -18,8 +19,7 @@ from atrl_bench.sandbox.isolation import PERMISSION, is_permitted
 
 
 def test_version_is_printed():
-    command = [sys.executable, "-m", "atrl_bench", "--version"]
-    assert subprocess.check_output(command, text=True).strip() == __version__
+    assert command("--version").strip() == __version__
 
 
 @pytest.mark.parametrize(
@@ -238,10 +238,10 @@ def test_programs_of_models_may_run_in_the_processes_of_a_command_that_says_so(m
 
     def verb(options: options.Options) -> None: ...
 
-    command = options.with_options("allow_code")(verb)
-    command(allow_code=False)
+    allowing = options.with_options("allow_code")(verb)
+    allowing(allow_code=False)
     assert not is_permitted()
-    command(allow_code=True)
+    allowing(allow_code=True)
     assert is_permitted()
 
 
@@ -273,8 +273,7 @@ def test_a_shell_completes_what_the_table_on_the_line_has(line, offered):
     environment = {"_ATRL_BENCH_COMPLETE": "complete_bash", "COMP_CWORD": str(len(line.split()))}
     environment["COMP_WORDS"] = f"atrl-bench {line}"
     program = "from atrl_bench.cli import app; app()(prog_name='atrl-bench')"
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    done = ended("-c", program, env=os.environ | environment)
     assert offered in done.stdout.split(), done.stderr
 
 
@@ -294,8 +293,8 @@ def test_a_command_that_a_scheduler_ends_says_how_to_go_on_whatever_it_does(numb
 
 
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path):
-    command = [sys.executable, "-m", "atrl_bench", "run-table", "main_7b", "--profile", "smoke", "--rows", "grpo"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    words = [sys.executable, "-m", "atrl_bench", "run-table", "main_7b", "--profile", "smoke", "--rows", "grpo"]
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         process.stderr.readline()  # the first line of progress
         os.killpg(process.pid, signal.SIGINT)
         said = process.stderr.read()

@@ -1,10 +1,9 @@
 """What a verb has loaded when it has answered: from files and the store it answers without what trains or draws."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import ended
 from stored import fill_table
 
 from atrl_bench.experiments.plan import plan_table
@@ -90,9 +89,7 @@ def test_a_served_model_is_asked_under_a_profile_that_is_named(atrl_bench):
 
 def answer(words: list[str], folder: Path) -> tuple[int, set[str]]:
     """Return the exit code of a command and the modules that it has loaded by then."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=False, cwd=folder
-    )
+    done = ended("-c", PROGRAM, *words, cwd=folder)
     text, _, loaded = done.stdout.rpartition("LOADED ")
     assert text.strip(), done.stderr
     return done.returncode, set(loaded.split())

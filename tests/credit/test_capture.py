@@ -1,11 +1,10 @@
 import copy
-import subprocess
-import sys
 from itertools import accumulate, pairwise
 from types import SimpleNamespace
 
 import pytest
 import torch
+from programs import printed
 
 from atrl_bench.credit import capture as capture_module
 from atrl_bench.credit import install_row_capture, split_attention_rows, visual_columns
@@ -432,5 +431,4 @@ def forward(x):
 twice, compiled = torch.compile(forward, backend="eager")(torch.ones(3))
 assert compiling == [False, False] and twice.tolist() == [2, 2, 2]
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    printed("-c", program)

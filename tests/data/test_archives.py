@@ -5,8 +5,6 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -15,6 +13,7 @@ from pathlib import Path
 import hub_layouts
 import pytest
 from memory import TESTS
+from programs import ended, printed
 
 from atrl_bench.data import archives
 from atrl_bench.data.archives import unpack
@@ -85,7 +84,7 @@ def test_a_killed_command_goes_on_and_no_file_is_ever_half_there(form, tmp_path)
     files = {f"{number}.bin": os.urandom(200_000) for number in range(30)}
     archive = zipped(tmp_path / "v.zip", files) if form == "zip" else tarred(tmp_path / "v.tar.gz", files)
     into = tmp_path / "into"
-    done = subprocess.run([sys.executable, "-c", KILLED_AT_THE_20TH, str(archive), str(into)], check=False)
+    done = ended("-c", KILLED_AT_THE_20TH, archive, into)
     assert done.returncode == -signal.SIGKILL
     written = contents(into)
     assert len(written) == 20
@@ -239,10 +238,7 @@ except InvalidFileError as error:
 
 def test_a_header_of_a_tar_that_unpacks_to_megabytes_is_refused_before_it_is_read(tmp_path) -> None:
     archive = bomb_of_a_header(tmp_path / "v.tar.gz")
-    command = [sys.executable, "-c", UNPACK_IN_LITTLE_MEMORY, str(archive), str(tmp_path / "into")]
-    *words, megabytes = subprocess.run(
-        command, check=True, capture_output=True, text=True, cwd=TESTS
-    ).stdout.splitlines()
+    *words, megabytes = printed("-c", UNPACK_IN_LITTLE_MEMORY, archive, tmp_path / "into", cwd=TESTS).splitlines()
     assert "more than 1,048,576 bytes" in "".join(words)
     assert int(megabytes) < 16
 

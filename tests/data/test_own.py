@@ -1,8 +1,6 @@
 """A user's own training set: what its columns are called, what its rows show, and what is said of a bad one."""
 
 import json
-import subprocess
-import sys
 
 import fake_backend
 import pyarrow
@@ -11,6 +9,7 @@ import pytest
 from hub_layouts import packed
 from local_hub import NOBODY, Machine, run
 from PIL import Image
+from programs import printed
 
 from atrl_bench.data.dataset import data_digest
 from atrl_bench.data.own import resolved, with_columns
@@ -235,18 +234,18 @@ def test_a_dataset_of_the_hub_is_trained_on_measured_and_looked_for_in_benchmark
     local_hub.add("dataset", "someone/sums", {"train.parquet": embedded(tmp_path, rows)})
     machine = Machine(tmp_path, local_hub)
 
-    def printed(*arguments):
+    def said_by(*arguments):
         done = machine.type(*arguments, "--profile", "smoke", OMP_NUM_THREADS="1")
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
         return done.stdout
 
-    assert "data: someone/sums" in printed("train", "grpo", "--data", "someone/sums", "--dry-run")
-    trained = json.loads(printed("train", "grpo", "--data", "someone/sums", "--json"))
+    assert "data: someone/sums" in said_by("train", "grpo", "--data", "someone/sums", "--dry-run")
+    trained = json.loads(said_by("train", "grpo", "--data", "someone/sums", "--json"))
     assert trained["summary"]["num_rollouts"] == 2
-    assert "Left to do: 1 measurement" in printed(
+    assert "Left to do: 1 measurement" in said_by(
         "signal", "--data", "someone/sums", "--prompts", "9", "--held-out", "0", "--dry-run"
     )
-    assert "geoqa_test" in printed("overlap", "someone/sums", "geoqa_test")
+    assert "geoqa_test" in said_by("overlap", "someone/sums", "geoqa_test")
     unknown = machine.type("train", "grpo", "--data", "someone/nothing", "--dry-run", "--profile", "smoke")
     assert unknown.returncode == 1
     assert "There is no training set someone/nothing" in unknown.stderr
@@ -261,5 +260,4 @@ def test_a_script_that_imports_torch_first_reads_its_rows_within_the_limit_of_me
         "from atrl_bench.data.sets import find_set\n"
         f"if __name__ == '__main__':\n    print(find_set({name!r}).num_rows)\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=120)
-    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
+    assert printed(script, timeout=120) == "1\n"

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import ended
 
-COMMAND = [sys.executable, "-m", "atrl_bench"]
 ROOT = Path(__file__).parents[2]
 SRUN = """
 echo "$@" >> srun
@@ -45,15 +45,7 @@ class StandIns:
             path.chmod(0o755)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
+        return ended("-m", "atrl_bench", *arguments, cwd=self.folder, env=self.environment, timeout=600)
 
 
 @pytest.fixture
@@ -123,7 +115,7 @@ def test_a_command_answers_over_the_ray_that_its_script_has_started_as_it_does_a
         scontrol="echo 127.0.0.1",
         srun=SRUN,
         ray=f'[[ $1 != start ]] || set -- "$@" --num-cpus=1 --object-store-memory=80000000; exec {ray_program()} "$@"',
-        atrl_bench=f'exec {" ".join(COMMAND)} "$@"',
+        atrl_bench=f'exec {sys.executable} -m atrl_bench "$@"',
     )
     evaluation = ["evaluate", "mini", "--tasks", "geoqa_test", "--profile", "smoke", "--limit", "3", "--json"]
     script = json.loads(stand_ins.run(*evaluation, "--out", "together", "--on", "slurm:2").stdout)["script"]

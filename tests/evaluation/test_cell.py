@@ -1,13 +1,12 @@
 """One cell from start to end: with the shipped model, and with a tiny fake backend where bookkeeping is the matter."""
 
 import shutil
-import subprocess
-import sys
 from collections import Counter
 
 import needs
 import pytest
 from fake_backend import picture, write_geoqa
+from programs import printed
 
 from atrl_bench.errors import AtrlBenchError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation import cell as cell_module
@@ -72,8 +71,7 @@ def test_a_finished_cell_is_recognised_without_loading_anything(store, backend, 
         f" profile=load_profile('smoke'), data_dir=Path({str(data)!r}));"
         "print(key, sorted({'torch', 'datasets', 'lmms_eval'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{key} []\n"
+    assert printed("-c", program) == f"{key} []\n"
 
 
 def test_a_killed_run_goes_on_where_it_was_and_ends_like_a_whole_one(store, mini_world, tmp_path, monkeypatch) -> None:
@@ -269,5 +267,4 @@ def test_an_evaluation_needs_no_lmms_eval(tmp_path) -> None:
         "key = evaluate('mini', 'geoqa_test', store=store, profile=load_profile('smoke'), data_dir=data);"
         "print(store.cell(key).state)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "done\n"
+    assert printed("-c", program) == "done\n"

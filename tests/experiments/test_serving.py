@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import vllm_stand_in
+from programs import command
 
 from atrl_bench.cli.table_runs import run_table
 from atrl_bench.engines.devices import ONE_PROCESS, Devices
@@ -27,7 +28,6 @@ from atrl_bench.models.served import EndpointModel
 from atrl_bench.profiles import load_profile
 from atrl_bench.results.store import Store
 
-COMMAND = [sys.executable, "-m", "atrl_bench"]
 TASK = "mathverse_testmini"
 
 
@@ -50,12 +50,6 @@ def diary(tmp_path, monkeypatch) -> Path:
     return tmp_path / "diary"
 
 
-def run(*words: str | Path) -> str:
-    done = subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    return done.stdout
-
-
 def answers(store: Store, key: str) -> dict[tuple[str, int], tuple[str, int, bool]]:
     return {name: (one.text, one.num_tokens, one.truncated) for name, one in store.responses(key).items()}
 
@@ -63,7 +57,7 @@ def answers(store: Store, key: str) -> dict[tuple[str, int], tuple[str, int, boo
 @pytest.mark.slow
 def test_a_table_s_trained_row_is_answered_by_a_server_of_its_own_as_this_process_would(tmp_path, diary, profile_file):
     out, selection = tmp_path / "out", ["--rows", "grpo_atrl", "--columns", TASK, "--profile", profile_file]
-    run("run-table", "main_7b", *selection, "--out", out, "--serve")
+    command("run-table", "main_7b", *selection, "--out", out, "--serve")
     [checkpoint] = (out / "checkpoints").iterdir()
     assert diary.read_text().splitlines() == [f"start {checkpoint.name}", f"stop {checkpoint.name}"]
     assert read_settings(out).engine == Engine("vllm", vllm_stand_in.VERSION)
@@ -146,8 +140,8 @@ def test_answers_of_two_versions_are_not_mixed(tmp_path, diary):
 
 
 def test_serve_says_where_it_listens_and_stops_at_ctrl_c(tmp_path, diary):
-    words = [*COMMAND, "serve", "mini", "--profile", "smoke", "--json", "--out", str(tmp_path / "out")]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = ["-m", "atrl_bench", "serve", "mini", "--profile", "smoke", "--json", "--out", tmp_path / "out"]
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     ready = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
     endpoint = EndpointConfig(ready["base_url"], ready["model"])

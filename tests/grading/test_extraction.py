@@ -1,12 +1,11 @@
 """Where the answer is in a response."""
 
-import subprocess
-import sys
 import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import printed
 
 from atrl_bench.grading.extraction import extract_answer, last_boxed
 from atrl_bench.grading.numbers_in_text import sole_number
@@ -119,5 +118,4 @@ def test_importing_extraction_and_grading_imports_neither_sympy_nor_torch():
         "import sys, atrl_bench.grading.grade as g; g.grade(r'\\boxed{5}', g.Gold('5'));"
         "print([name for name in ('sympy', 'torch', 'pebble', 'httpx') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert printed("-c", code) == "[]\n"

@@ -1,23 +1,20 @@
 """The table of the worlds, end to end on profile smoke: two rows of one world, each at two learning rates."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import command
 
 pytestmark = pytest.mark.slow
 ROWS = "perception_uniform,perception_oracle_perception"
-COMMAND = [sys.executable, "-m", "atrl_bench", "run-table", "headroom", "--profile", "smoke", "--rows", ROWS]
 
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("headroom")
-    result = subprocess.run([*COMMAND, "--out", folder], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    command("run-table", "headroom", "--profile", "smoke", "--rows", ROWS, "--out", folder)
     return folder
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from importlib.metadata import version
 
 import pytest
+from programs import command
 from trainer_parts import prompts_of
 from training import killed_run
 from training.launched_rollouts import answers_of, by_torchrun
@@ -167,8 +168,7 @@ def test_processes_that_share_an_engine_are_answered_as_by_one_each_before_and_a
 @pytest.mark.parametrize("table", ["kl_free", pytest.param("main_7b", marks=pytest.mark.large)])
 def test_one_command_trains_each_row_of_a_table_on_rollouts_by_vllm_and_fills_every_cell(tmp_path, table):
     words = ["run-table", table, "--profile", "smoke", "--rollouts", "vllm", "--out", str(tmp_path)]
-    done = subprocess.run([sys.executable, "-m", "atrl_bench", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    command(*words)
     with RunDir.at(tmp_path, load_profile("smoke")).open_store() as store:
         samplers = [run.spec["rollouts"] for run in store.runs() if run.state == "done"]
     trained = [row.id for row in load_table(table).rows if row.recipe]

@@ -3,14 +3,13 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pebble import ProcessFuture, ProcessPool
 from pebble.pool.process import WORKERS_NAME
+from programs import ended
 from worker_functions import decode_at_last, die_until, sleep_once
 
 from atrl_bench.grading.grade import GradingPool
@@ -100,10 +99,9 @@ with alone(Path(sys.argv[1])):  # as a training holds its folder while it has it
 def test_a_script_that_its_own_workers_begin_anew_ends_and_says_what_it_lacks(tmp_path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT_WITHOUT_A_GUARD)
-    command = [sys.executable, str(script), str(tmp_path / "lock")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 1
-    *_, what, why, next_step = ended.stderr.splitlines()
+    done = ended(script, tmp_path / "lock", timeout=120)
+    assert done.returncode == 1
+    *_, what, why, next_step = done.stderr.splitlines()
     assert what.endswith("UnguardedMainError: The processes for reading could not start.")
     assert why == "Worker processes import the main script, as every one of multiprocessing does."
     assert next_step == "Next: put what the script runs under `if __name__ == '__main__':`"
