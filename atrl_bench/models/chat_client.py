@@ -217,7 +217,8 @@ class ChatClient:
         raise EndpointError(
             f"{self.config.model} at {self.config.base_url} did not answer after {self.config.num_attempts} attempts.",
             why=why,
-            next_step="start it, then run the same command again: what has been answered is stored",
+            next_step="see that it runs and takes as many requests (--num-parallel), then the same command again: "
+            "what has been answered is stored",
         )
 
     def _in_dialect(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -252,7 +253,8 @@ class ChatClient:
 
     def _raise_unless_good(self, name: str, status: int, headers: Mapping[str, str], body_text: str) -> None:
         if status in RETRIED_STATUS or status >= 500:
-            raise NoReplyError(f"status {status}", wait=_seconds_asked_for(headers.get("Retry-After")))
+            words = f": {self._secret.redacted(body_text)[:200]!r}" if body_text else ""
+            raise NoReplyError(f"status {status}{words}", wait=_seconds_asked_for(headers.get("Retry-After")))
         if status != 200:
             key = self.config.api_key_variable
             hint = ""

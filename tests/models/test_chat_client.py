@@ -105,6 +105,13 @@ def test_an_endpoint_that_is_down_stops_all_questions_and_keeps_what_was_read(se
     assert len(server.requests) < 10  # not two attempts for each of the fifty
 
 
+def test_why_a_server_takes_no_more_requests_is_said_in_its_words(serve):
+    spent = (429, {}, b'{"error": "You exceeded your quota"}')
+    with pytest.raises(EndpointError, match=r"status 429: .*You exceeded your quota") as error:
+        ask(serve(spent), ["?"])
+    assert "--num-parallel" in error.value.next_step
+
+
 def test_a_server_that_is_down_is_said_once_while_it_is_asked_again(capsys):
     config = EndpointConfig("http://127.0.0.1:9", "gone", num_attempts=5, sleep=lambda _: None)
     with ChatClient(config) as client, pytest.raises(EndpointError, match="did not answer after 5 attempts"):
