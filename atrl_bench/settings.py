@@ -36,6 +36,8 @@ def read_settings(path: Path, kind: type[SettingsT], content: dict[str, Any] | N
         return kind.model_validate({**content, **extra})
     except ValidationError as error:
         problem = error.errors()[0]
+        if not problem["loc"]:  # of several fields together
+            raise InvalidFileError(f"{path}: {said(problem)}.", next_step=f"edit {path}") from None
         field = ".".join(str(part) for part in problem["loc"])
         line = line_of(path.read_text(encoding="utf-8"), problem["loc"])
         raise InvalidFileError(
@@ -56,7 +58,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
         why = f"It is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}."
         raise InvalidFileError(f"{path} cannot be read.", why=why, next_step=f"edit {path}") from None
     except OSError as error:
-        raise InvalidFileError(f"{path} cannot be read.", why=str(error), next_step=f"edit {path}") from None
+        then = f"{'edit' if path.exists() else 'write'} {path}"
+        raise InvalidFileError(f"{path} cannot be read.", why=str(error), next_step=then) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidFileError(f"{path} is not YAML.", why=str(error), next_step=f"edit {path}") from None
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
@@ -72,7 +75,8 @@ def text_of(value: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig").rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidFileError(f"{path} cannot be read.", why=str(error), next_step=f"edit {path}") from None
+        then = f"{'edit' if path.exists() else 'write'} {path}"
+        raise InvalidFileError(f"{path} cannot be read.", why=str(error), next_step=then) from None
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,9 @@ def test_a_template_is_a_text_a_file_or_jinja_and_the_question_stands_in_it_as_i
 
 def test_a_system_prompt_whose_file_is_not_there_is_not_sent_as_its_name() -> None:
     assert SMOKE.answering(system="Be brief.").evaluation.system == "Be brief."
-    with pytest.raises(InvalidFileError, match=r"prompts/brief.txt cannot be read.*\n.*No such file"):
+    with pytest.raises(
+        InvalidFileError, match=r"prompts/brief.txt cannot be read.*\n.*No such file.*\nNext: write prompts/brief.txt"
+    ):
         SMOKE.answering(system="prompts/brief.txt")
 
 

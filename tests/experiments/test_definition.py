@@ -163,7 +163,11 @@ def test_selecting_keeps_the_order_of_the_table_and_names_what_is_unknown():
         ("baseline: base", "baseline: zero", "the baseline is zero, which is no row"),
         ("id: grpo,", "id: base,", "row base is there twice"),
         ("recipe: grpo}", "recipe: grpo, group: g}", "group g, which is not defined"),
-        ("recipe: grpo}", "recipe: grpo, compared_with: nil}", "compared with nil, which is no row"),
+        (
+            "recipe: grpo}",
+            "recipe: grpo, compared_with: nil}",
+            r"small\.yaml: row grpo is compared with nil, which is no row",
+        ),
         ("recipe: grpo}", "recipe: grpo, compared_with: grpo}", "row grpo is compared with itself"),
         ("id: grpo,", "id: a/b,", r"small\.yaml:11: field 'rows\.1\.id'"),
         ("id: a,", "id: average,", "column average is the mean of the others"),
