@@ -264,7 +264,8 @@ class ChatClient:
                     hint = f" It serves {', '.join(served)}." if served else ""
             if elsewhere := headers.get("Location"):
                 hint = f" It sends to {self._secret.redacted(elsewhere)[:300]}."
-            then = f"check the address, the model name {self.config.model!r} and the key in ${key}"
+            ending = "" if status != 404 or re.search(r"/v\d", self._url) else " (most end in /v1)"
+            then = f"check the address{ending}, the model name {self.config.model!r} and the key in ${key}"
             if status in (400, 413, 422):
                 then = "change what it refuses or what the server allows: the same command then goes on"
             kind = TooLongError if status in (400, 422) and TOO_LONG.search(body_text) else EndpointError

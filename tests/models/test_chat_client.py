@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,16 @@ def test_why_a_server_takes_no_more_requests_is_said_in_its_words(serve):
     with pytest.raises(EndpointError, match=r"status 429: .*You exceeded your quota") as error:
         ask(serve(spent), ["?"])
     assert "--num-parallel" in error.value.next_step
+
+
+def test_an_address_without_its_version_is_told_how_most_end(serve):
+    server = serve("7")
+    server.expect_request("/chat/completions").respond_with_data("Not Found", 404)
+    server.expect_request("/models").respond_with_data("Not Found", 404)
+    config = replace(server.config(), base_url=server.url.removesuffix("/v1"))
+    with ChatClient(config) as client, pytest.raises(EndpointError, match="status 404") as error:
+        client.complete([], temperature=0.0, max_tokens=1)
+    assert "check the address (most end in /v1), the model name" in error.value.next_step
 
 
 def test_a_server_that_is_down_is_said_once_while_it_is_asked_again(capsys):
