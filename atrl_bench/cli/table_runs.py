@@ -92,20 +92,15 @@ def run_all(
     for number, name in enumerate(names, start=1):
         if not quiet:
             echo(f"Table {number} of {len(names)}: {name}")
-        outcomes.append(_run(name, run_dir, where, seeds, jobs, quiet))
+        started = time.monotonic()
+        try:
+            result = run_table(plan_table(name, run_dir, seeds=seeds), where, jobs=jobs, quiet=quiet)
+            became = _cells(result.table), result.page, result.failures
+        except Exception as error:
+            became = {}, None, {name: reason_of(error)}
+        outcomes.append(TableOutcome(name, time.monotonic() - started, *became))
     finish_folder(run_dir)
     return AllTables(tuple(outcomes))
-
-
-def _run(
-    name: str, run_dir: RunDir, where: Machine | Cluster, seeds: Sequence[int] | None, jobs: int | None, quiet: bool
-) -> TableOutcome:
-    started = time.monotonic()
-    try:
-        result = run_table(plan_table(name, run_dir, seeds=seeds), where, jobs=jobs, quiet=quiet)
-    except Exception as error:
-        return TableOutcome(name, time.monotonic() - started, {}, None, {name: reason_of(error)})
-    return TableOutcome(name, time.monotonic() - started, _cells(result.table), result.page, result.failures)
 
 
 def _cells(table: Table) -> dict[str, int]:

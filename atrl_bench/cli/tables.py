@@ -69,7 +69,11 @@ def run_table(
         _refuse(options, ALL, *SELECTION)
         _run_all(options)
     elif _is_of_signals(table, options):
-        _run_signals(table, options)
+        from atrl_bench.lab.signal.page import price_of_signals, run_signals
+
+        run_dir = options.run_dir()
+        if starts_here(price_of_signals(table, run_dir), options):
+            _show_result(run_signals(table, run_dir, quiet=options.as_json), options)
     elif effect is not None:
         _refuse(options, "tables that are run until they are decided", "seeds")
         _run_until_decided(table, options, effect, hours_of(budget))
@@ -267,14 +271,6 @@ def _is_of_signals(table: str, options: Options) -> bool:
     if is_one:
         _refuse(options, "tables of signals (other measurements: `atrl-bench signal`)", *SELECTION, "seeds", "on")
     return is_one
-
-
-def _run_signals(table: str, options: Options) -> None:
-    from atrl_bench.lab.signal.page import price_of_signals, run_signals
-
-    run_dir = options.run_dir()
-    if starts_here(price_of_signals(table, run_dir), options):
-        _show_result(run_signals(table, run_dir, quiet=options.as_json), options)
 
 
 def _run_all(options: Options) -> None:

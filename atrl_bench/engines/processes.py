@@ -59,9 +59,11 @@ class Processes:
             if not self.is_main:
                 raise SystemExit(1) from None
             late = re.search(r"Ranks? ([\d, ]+) failed", str(error))
+            numbers = late[1].strip(", ") if late else "of unknown number"
+            who = f"Processes {numbers} are" if late and "," in late[1] else f"Process {numbers} is"
             minutes = patience.total_seconds() / 60
             raise AtrlBenchError(
-                f"{_processes(late[1] if late else '')} not done with {work}; others waited {minutes:g} minutes here.",
+                f"{who} not done with {work}; others waited {minutes:g} minutes here.",
                 why="It hangs, or its machine is out of reach; the others cannot go on without it.",
                 next_step="look at what that process printed last, then give the same command again: it goes on from "
                 "the last saved step",
@@ -138,13 +140,6 @@ def meeting_point() -> Any:
 
     usual = torch.distributed.group.WORLD
     return usual if torch.distributed.get_backend() == "gloo" else torch.distributed.new_group(backend="gloo")
-
-
-def _processes(numbers: str) -> str:
-    many = "," in numbers
-    return (
-        f"{'Processes' if many else 'Process'} {numbers.strip(', ') or 'of unknown number'} {'are' if many else 'is'}"
-    )
 
 
 @cache

@@ -23,7 +23,6 @@ from atrl_bench.experiments.run import run_on_cluster
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.models.chat_client import EndpointConfig
 from atrl_bench.printable import Record
-from atrl_bench.results.store import Store
 from atrl_bench.training.arguments import num_rollouts
 from atrl_bench.training.key_steps import KeyStepsResult, extract_key_steps
 from atrl_bench.training.recipe import Recipe, RolloutRecipe, load_recipe
@@ -83,10 +82,16 @@ def train_recipe(
             errors = [error for _, error in run_on_cluster(where, [job], store) if error is not None]
             if errors:
                 raise errors[0]
-        # What a cluster has trained is found.
-        trained = _trained(job, where if isinstance(where, Machine) else ONE_PROCESS, store)
+        machine, devices = where if isinstance(where, Machine) else ONE_PROCESS, HERE
+        if launched().count == 1 and not uses_verl(loaded, run_dir.profile):
+            devices = machine.devices_for(job.num_gpus(ASSUMED))
+            os.environ.update(environment(devices))
+        checkpoint = train(job, devices, store)  # what a cluster has trained is found
+        run = store.run(store.add_run(spec))
+        assert run is not None
         watch.row_done()
-    return trained
+    command = f"atrl-bench evaluate {quote(str(checkpoint))} --tasks geoqa_test {run_dir.options}"
+    return TrainedRecipe(job.name, str(checkpoint), run.digest, run.seconds, run.summary, command)
 
 
 def verl_preview(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
@@ -96,18 +101,6 @@ def verl_preview(recipe: Recipe, run_dir: RunDir, seed: int) -> dict[str, Any]:
     rollouts, gpus = num_rollouts(recipe, profile), gpus_of(recipe, profile)
     configuration = verl_configuration(recipe, profile, num_rollouts=rollouts, seed=seed, folder=folder, gpus=gpus)
     return {"verl": configuration, "command": verl_command(folder, f"${PYTHON}")}
-
-
-def _trained(job: TrainingJob, machine: Machine, store: Store) -> TrainedRecipe:
-    devices = HERE
-    if launched().count == 1 and not uses_verl(job.recipe, job.run_dir.profile):
-        devices = machine.devices_for(job.num_gpus(ASSUMED))
-        os.environ.update(environment(devices))
-    checkpoint = train(job, devices, store)
-    run = store.run(store.add_run(job.spec))
-    assert run is not None
-    command = f"atrl-bench evaluate {quote(str(checkpoint))} --tasks geoqa_test {job.run_dir.options}"
-    return TrainedRecipe(job.name, str(checkpoint), run.digest, run.seconds, run.summary, command)
 
 
 def key_steps(
