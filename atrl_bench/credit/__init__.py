@@ -42,8 +42,7 @@ Is it on the right tokens:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # ruff reads no `__all__` that is computed
-    # ruff: noqa: F401
+if TYPE_CHECKING:
     from atrl_bench.credit.anchors import anchor_auc, tokens_of_part, transcribed_tokens
     from atrl_bench.credit.attention_rows import AttentionRows, split_attention_rows, visual_columns
     from atrl_bench.credit.capture import Recording, RowCapture, install_row_capture
@@ -63,7 +62,29 @@ _HOMES = {
     "truth": ("TokenTruth",),
 }
 
-__all__ = [name for names in _HOMES.values() for name in names]
+__all__ = [
+    "PRESETS",
+    "RULES",
+    "AttentionRows",
+    "Credit",
+    "CreditConfig",
+    "CreditRule",
+    "Recording",
+    "RowCapture",
+    "TokenTruth",
+    "anchor_auc",
+    "connectivity_density",
+    "credit_of_weights",
+    "credit_rule",
+    "install_row_capture",
+    "reads",
+    "split_attention_rows",
+    "token_credit",
+    "token_credits",
+    "tokens_of_part",
+    "transcribed_tokens",
+    "visual_columns",
+]
 
 
 def __getattr__(name: str) -> Any:

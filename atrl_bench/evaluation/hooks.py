@@ -22,7 +22,7 @@ from atrl_bench.errors import MissingDataError
 from atrl_bench.grading.gold import choice_gold as choice_gold  # which tasks take from here
 from atrl_bench.models.prompt import Messages
 from atrl_bench.models.templates import choose_template, render
-from atrl_bench.results.records import Gold
+from atrl_bench.results.records import Gold as Gold  # task files have it from here
 
 if TYPE_CHECKING:
     from datasets import Dataset
