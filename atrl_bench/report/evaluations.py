@@ -132,8 +132,8 @@ def _definition(cells: Sequence[Cell], store: Store) -> tuple[TableDefinition, d
         rows.setdefault(row, {"id": row, "label": label, "group": group, "in_paper": False})
         columns.setdefault(
             column,
-            {"id": column, "label": task.title, "task": task.name, "metric": f"headline@{repeats}"}
-            | {"subscript": f"mean@{repeats}" if repeats > 1 else ""},
+            {"id": column, "label": task.title, "task": task.name, "metric": (metric := task.headline(repeats))}
+            | {"subscript": metric if repeats > 1 else ""},
         )
         of_group = groups.setdefault(group, {"id": group, "label": words, "baseline": row, "columns": []})
         of_group["columns"] = list(dict.fromkeys([*of_group["columns"], column]))
