@@ -10,9 +10,13 @@ from typer import Argument, BadParameter, Option
 
 from atrl_bench.cli.options import (
     ANSWERING,
+    COLUMNS_HELP,
     FOLDER,
     PAPERS_JUDGE,
     STARTING,
+    JudgeModel,
+    JudgePrices,
+    JudgePrompt,
     Options,
     complete_row_models,
     complete_tasks,
@@ -27,18 +31,22 @@ if TYPE_CHECKING:
     from atrl_bench.grading.judge.judge import JudgeConfig
     from atrl_bench.models.budget import Budget
 
+TASKS = "tasks of `atrl-bench list tasks`, separated by commas"
+
 
 @with_options("profile", "out", "as_json")
 def judge(
     options: Options,
-    base_url: Annotated[str | None, Argument()] = None,
-    model: str = PAPERS_JUDGE,
-    api_key_variable: str = "JUDGE_API_KEY",
-    scope: Literal["all", "open"] = "all",
-    prompt: str | None = None,
-    prices: str | None = None,
-    strict: bool = True,
-    rules: Annotated[bool, Option("--none")] = False,
+    base_url: Annotated[
+        str | None, Argument(help="URL of an LLM judge, OpenAI-compatible; default: say who judges")
+    ] = None,
+    model: JudgeModel = PAPERS_JUDGE,
+    api_key_variable: Annotated[str, Option(help="environment variable with the judge's key")] = "JUDGE_API_KEY",
+    scope: Annotated[Literal["all", "open"], Option(help="open leaves option letters to the rules")] = "all",
+    prompt: JudgePrompt = None,
+    prices: JudgePrices = None,
+    strict: Annotated[bool, Option(help="refuse a judge that fails its calibration")] = True,
+    rules: Annotated[bool, Option("--none", help="from now on the rule grader alone decides")] = False,
 ) -> None:
     """Choose who judges the answers of a run folder.
 
@@ -74,21 +82,31 @@ def judge(
 @with_options(*FOLDER, *ANSWERING, *STARTING, "seed", "gpus", "processes", "on", "serve", "allow_code")
 def evaluate(
     options: Options,
-    model: str,
-    tasks: Annotated[str, Option(autocompletion=complete_tasks)],
-    columns: str | None = None,
-    limit: Annotated[int | None, Option(min=1)] = None,
-    frames: Annotated[int | None, Option(min=2)] = None,
-    image: str | None = None,
-    base_url: str | None = None,
-    num_parallel: Annotated[int, Option(min=1)] = 8,
-    api_key_variable: str = "OPENAI_API_KEY",
-    judge_base_url: str | None = None,
-    judge_model: str = PAPERS_JUDGE,
-    judge_prompt: str | None = None,
-    judge_prices: str | None = None,
-    max_cost: Annotated[float | None, Option(min=0)] = None,
-    prices: str | None = None,
+    model: Annotated[str, Argument(help="mini, a checkpoint's folder, a hub id, or a served model's name")],
+    tasks: Annotated[
+        str, Option(help=f"{TASKS}, or your own: a .jsonl, .tsv or .parquet", autocompletion=complete_tasks)
+    ],
+    columns: Annotated[str | None, Option(help=COLUMNS_HELP)] = None,
+    limit: Annotated[int | None, Option(min=1, help="only the first problems of each task")] = None,
+    frames: Annotated[int | None, Option(min=2, help="frames of a video; the paper: 16, 32, 64")] = None,
+    image: Annotated[
+        str | None, Option(help="withhold the pictures: none, blank, noise, shuffled, blur:SIGMA, frozen, reordered")
+    ] = None,
+    base_url: Annotated[str | None, Option(help="OpenAI-compatible URL that serves MODEL")] = None,
+    num_parallel: Annotated[int, Option(min=1, help="requests at a time to a URL")] = 8,
+    api_key_variable: Annotated[str, Option(help="environment variable with the key of --base-url")] = "OPENAI_API_KEY",
+    judge_base_url: Annotated[
+        str | None, Option(help="URL of an LLM judge; default: the run folder's, see `atrl-bench judge`")
+    ] = None,
+    judge_model: JudgeModel = PAPERS_JUDGE,
+    judge_prompt: JudgePrompt = None,
+    judge_prices: JudgePrices = None,
+    max_cost: Annotated[
+        float | None, Option(min=0, help="stop when the answers of a URL took so many tokens, or so much by --prices")
+    ] = None,
+    prices: Annotated[
+        str | None, Option(help="money for a million tokens of prompts and of answers: 0.15,0.60")
+    ] = None,
 ) -> None:
     """Evaluate one model and print its scores.
 
@@ -189,7 +207,7 @@ def _with_columns(tasks: list[str], columns: str | None) -> list[str]:
 @with_options("as_json")
 def grade(
     options: Options,
-    file: Path,
+    file: Annotated[Path, Argument(help="JSON lines with `response`, `gold`, perhaps `choices`, `metric`, ...")],
 ) -> None:
     """Grade a file of answers and say why for each."""
     from atrl_bench.grading import answer_file
@@ -200,10 +218,18 @@ def grade(
 @with_options(*FOLDER, *ANSWERING, "paper")
 def compare(
     options: Options,
-    a: Annotated[str, Argument(autocompletion=complete_row_models)],
-    b: Annotated[str, Argument(autocompletion=complete_row_models)],
-    task: Annotated[str | None, Option(autocompletion=complete_tasks)] = None,
-    image: str | None = None,
+    a: Annotated[
+        str,
+        Argument(
+            help="TABLE:ROW[:SEED], a model as for `evaluate`, or a cell's key", autocompletion=complete_row_models
+        ),
+    ],
+    b: Annotated[str, Argument(help="what it is compared with", autocompletion=complete_row_models)],
+    task: Annotated[
+        str | None,
+        Option(help="tasks that both answered; default: those of a row's table", autocompletion=complete_tasks),
+    ] = None,
+    image: Annotated[str | None, Option(help="compare what both lose without pictures: none, shuffled, ...")] = None,
 ) -> None:
     """Compare two evaluated models, problem by problem.
 
@@ -218,8 +244,8 @@ def compare(
 @with_options(*FOLDER)
 def overlap(
     options: Options,
-    train: str,
-    tests: str,
+    train: Annotated[str, Argument(help="a training set, or a task")],
+    tests: Annotated[str, Argument(help=TASKS)],
 ) -> None:
     """Find test problems in training data.
 

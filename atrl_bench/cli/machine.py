@@ -30,8 +30,8 @@ def status(options: Options) -> None:
 @with_options(*FOLDER)
 def doctor(
     options: Options,
-    gpu: Annotated[bool, Option("--gpu")] = False,
-    size: str | None = None,
+    gpu: Annotated[bool, Option("--gpu", help="measure one GPU instead, in minutes")] = False,
+    size: Annotated[str | None, Option(help="with --gpu: 3b, or tiny to rehearse anywhere")] = None,
 ) -> None:
     """Say what a profile lacks on this machine, and the command that mends it.
 
@@ -73,11 +73,11 @@ def _check_gpu(options: Options, size: str) -> None:
 @with_options("profile", "as_json")
 def overhead(
     options: Options,
-    recipe: str = "grpo",
-    credit: str = "atrl",
-    shape: str | None = None,
-    tokens: Annotated[int | None, Option(min=1)] = None,
-    rollouts: Annotated[int, Option(min=1)] = 5,
+    recipe: Annotated[str, Option(help="a recipe trained on rollouts")] = "grpo",
+    credit: Annotated[str, Option(help="the credit rule to pay for")] = "atrl",
+    shape: Annotated[str | None, Option(help="3b or 7b: random weights that large, on a GPU")] = None,
+    tokens: Annotated[int | None, Option(min=1, help="random responses of this length, with --shape")] = None,
+    rollouts: Annotated[int, Option(min=1, help="rollouts measured of each")] = 5,
 ) -> None:
     """Measure what the credit costs in a training step.
 
@@ -94,8 +94,8 @@ def overhead(
 @with_options(*FOLDER, "paper", "dry_run")
 def fetch(
     options: Options,
-    name: str,
-    update: Annotated[bool, Option("--update")] = False,
+    name: Annotated[str, Argument(help="a table, task, training set or model of the hub, or all")],
+    update: Annotated[bool, Option("--update", help="take the latest commits of its repositories from now on")] = False,
 ) -> None:
     """Download what a table, a task or a training set needs.
 
@@ -119,8 +119,8 @@ def fetch(
 @with_options("profile", "out", "gpus", "dry_run", "as_json")
 def serve(
     options: Options,
-    model: str,
-    port: Annotated[int | None, Option(min=1, max=65535)] = None,
+    model: Annotated[str, Argument(help="mini, a hub id, or a folder such as a trained row's checkpoint")],
+    port: Annotated[int | None, Option(min=1, max=65535, help="default: one that is free")] = None,
 ) -> None:
     """Serve a model by vLLM, with the flags that decide its number.
 
@@ -155,8 +155,11 @@ def serve(
 @with_options("paper", "data_dir", "as_json")
 def list_(
     options: Options,
-    kind: Annotated[str | None, Argument()] = None,
-    table: Annotated[str | None, Argument(autocompletion=complete_tables)] = None,
+    kind: Annotated[
+        str | None,
+        Argument(help="tables, ablations, papers, figures, recipes, tasks, rules, profiles, or rows TABLE"),
+    ] = None,
+    table: Annotated[str | None, Argument(help="with rows: of which table", autocompletion=complete_tables)] = None,
 ) -> None:
     """List what there is: tables, rows, papers, figures, recipes, tasks, rules and more."""
     from atrl_bench.cli.catalogue import read, read_rows

@@ -7,22 +7,20 @@ def status(options: Options) -> None: ...
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, wraps
+from functools import cached_property, wraps
 from itertools import chain
 from pathlib import Path
 from pkgutil import resolve_name
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Argument, BadParameter, Context, Option, echo
+from typer import BadParameter, Context, Option, echo
 
 if TYPE_CHECKING:
     from atrl_bench.engines.devices import Cluster, Machine
@@ -40,7 +38,13 @@ FOLDER = ("profile", "out", "data_dir", "as_json")
 WHERE = ("gpus", "processes", "on", "nodes")
 STARTING = ("dry_run", "yes")
 ANSWERING = ("temperature", "top_p", "top_k", "max_tokens", "repeats", "template", "system", "grader")
+COLUMNS_HELP = "what columns of your own are called: question=prompt,answer=gold,image=picture,options=choices"
 PAPERS_JUDGE = "Qwen/Qwen2.5-72B-Instruct"
+JudgePrompt = Annotated[
+    str | None, Option(help="what it counts as equal, in your own words or a file with them; default: ours")
+]
+JudgeModel = Annotated[str, Option(help="model name at that URL")]
+JudgePrices = Annotated[str | None, Option(help="money for a million tokens of questions and of replies: 0.15,0.60")]
 
 
 # What a shell offers after Tab, at once; of several names with commas between, the last is completed.
@@ -99,41 +103,76 @@ def _matching(incomplete: str, names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Options:
-    """The shared options in the order in which `--help` lists them; those that a verb does not have are unset.
+    """The shared options in the order in which `--help` lists them; those that a verb does not have are unset."""
 
-    What `--help` says of each, and of the verbs' own, is in `help.json`.
-    """
-
-    profile: Annotated[str | None, Option(autocompletion=complete_profiles)] = None
-    rows: Annotated[str | None, Option(autocompletion=complete_rows)] = None
-    rollouts: str | None = None
-    columns: str | None = None
-    seeds: str | None = None
-    seed: Annotated[int, Option(min=0)] = 0
-    temperature: Annotated[float | None, Option(min=0)] = None
-    top_p: Annotated[float | None, Option(min=0.001, max=1)] = None
-    top_k: Annotated[int | None, Option(min=1)] = None
-    max_tokens: Annotated[int | None, Option(min=1)] = None
-    repeats: Annotated[int | None, Option(min=1)] = None
-    template: str | None = None
-    system: str | None = None
-    grader: Annotated[Literal["mathruler"] | None, Option(metavar="<rule>")] = None
-    compared_at: Annotated[Literal["equal_rate", "best_rate"] | None, Option(metavar="<rates>")] = None
-    paper: str | None = None
-    out: Path | None = None
-    data_dir: Path | None = None
-    jobs: Annotated[int | None, Option(min=1)] = None
-    gpus: str | None = None
-    processes: Annotated[int | None, Option(min=1)] = None
-    on: str | None = None
-    nodes: Annotated[int | None, Option(min=1)] = None
-    serve: bool | None = None
-    checkpoints: str | None = None
-    report_to: str | None = None
-    allow_code: Annotated[bool, Option("--allow-code")] = False
-    dry_run: Annotated[bool, Option("--dry-run")] = False
-    yes: Annotated[bool, Option("--yes")] = False
-    as_json: Annotated[bool, Option("--json")] = False
+    profile: Annotated[
+        str | None,
+        Option(help="mini (the default), smoke, paper, or your own: PATH.yaml", autocompletion=complete_profiles),
+    ] = None
+    rows: Annotated[str | None, Option(help="only these rows: A,B,...", autocompletion=complete_rows)] = None
+    rollouts: Annotated[
+        str | None, Option(help="sampler: local, vllm, verl or a server URL; default: this run folder's last choice")
+    ] = None
+    columns: Annotated[str | None, Option(help="only these columns: A,B,...")] = None
+    seeds: Annotated[str | None, Option(help="training seeds, separated by commas; default: the table's, or 0")] = None
+    seed: Annotated[int, Option(min=0, help="seed of trainings, prompts and samples")] = 0
+    temperature: Annotated[
+        float | None, Option(min=0, help="of answers; 0 is greedy; default, here and below: the profile's")
+    ] = None
+    top_p: Annotated[float | None, Option(min=0.001, max=1, help="nucleus of answers")] = None
+    top_k: Annotated[int | None, Option(min=1, help="answers are drawn from so many tokens")] = None
+    max_tokens: Annotated[int | None, Option(min=1, help="an answer is cut here, or at a task's own minimum")] = None
+    repeats: Annotated[int | None, Option(min=1, help="answers to each problem, N of Mean@N")] = None
+    template: Annotated[
+        str | None,
+        Option(
+            help="the words around a question: think-then-box, step-by-step, describe-first, look-first, or a file or "
+            "text with {question} in it; default: one of the last three, drawn for each problem"
+        ),
+    ] = None
+    system: Annotated[str | None, Option(help="the system prompt, or a file with it")] = None
+    grader: Annotated[
+        Literal["mathruler"] | None,
+        Option(metavar="<rule>", help="mathruler: a published rule decides in place of ours"),
+    ] = None
+    compared_at: Annotated[
+        Literal["equal_rate", "best_rate"] | None,
+        Option(
+            metavar="<rates>",
+            help="equal_rate, or best_rate: rows at 4 learning rates, each compared at its best; default: the table's",
+        ),
+    ] = None
+    paper: Annotated[
+        str | None,
+        Option(help="a paper of `list papers`, or a folder that is one: its tables are PAPER:TABLE"),
+    ] = None
+    out: Annotated[Path | None, Option(help="run folder; default: runs/<profile>")] = None
+    data_dir: Annotated[Path | None, Option(help="local parquet files, <dir>/<dataset>/<split>*.parquet")] = None
+    jobs: Annotated[int | None, Option(min=1, help="rows at a time; default: as many as GPUs or cores hold")] = None
+    gpus: Annotated[str | None, Option(help="how many GPUs, or which: 0,1,4; default: all that are visible")] = None
+    processes: Annotated[int | None, Option(min=1, help="CPU processes of one training or evaluation")] = None
+    on: Annotated[
+        str | None,
+        Option(help="what does the work: ray[://HOST:PORT], or slurm[:NODES], which starts Ray; default: this machine"),
+    ] = None
+    nodes: Annotated[
+        int | None, Option(min=1, help="how many nodes one training takes, with --on; default: as few as hold it")
+    ] = None
+    serve: Annotated[
+        bool | None, Option(help="have vLLM answer, started and stopped here; default: this run folder's last choice")
+    ] = None
+    checkpoints: Annotated[
+        str | None,
+        Option(
+            help="also save checkpoints here: s3://, hf:// or a folder; `none` turns off; "
+            "default: this run folder's last choice"
+        ),
+    ] = None
+    report_to: Annotated[str | None, Option(help="also show metrics in: trackio, wandb, tensorboard")] = None
+    allow_code: Annotated[bool, Option("--allow-code", help="run programs of the model, in isolation")] = False
+    dry_run: Annotated[bool, Option("--dry-run", help="say what would be done at what cost, and stop")] = False
+    yes: Annotated[bool, Option("--yes", help="start without asking, whatever it costs")] = False
+    as_json: Annotated[bool, Option("--json", help="print one JSON document instead of text")] = False
 
     def load_profile(
         self, *, model: str | None = None, quiet: bool = False, price_in: PriceIn | None = None
@@ -247,31 +286,14 @@ def with_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., N
 
         signature = inspect.signature(verb, eval_str=True)
         parameters = [parameter for name, parameter in signature.parameters.items() if name != "options"] + shared
-        texts = _texts()["shared"] | _texts().get(verb.__name__, {})
+        keyword = inspect.Parameter.KEYWORD_ONLY  # any of them may have a default
         # Typer reads the options of a command from its signature.
         command.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[_told(parameter, texts.get(parameter.name)) for parameter in parameters]
+            parameters=[parameter.replace(kind=keyword) for parameter in parameters]
         )
         return command
 
     return decorate
-
-
-@cache
-def _texts() -> dict[str, dict[str, str]]:
-    """What `--help` says of options and arguments: of those that several verbs have, and of each verb's own."""
-    texts: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("help.json").read_text(encoding="utf-8"))
-    return texts
-
-
-def _told(parameter: inspect.Parameter, text: str | None) -> inspect.Parameter:
-    kind, about = parameter.annotation, [Argument() if parameter.default is parameter.empty else Option()]
-    if get_origin(kind) is Annotated:
-        kind, *about = get_args(kind)
-    info = copy(about[0])
-    info.help = text or info.help
-    # Any of them may have a default.
-    return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
 
 
 def known_paper(paper: str) -> str:

@@ -5,21 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from typer import BadParameter, Option
+from typer import Argument, BadParameter, Option
 
-from atrl_bench.cli.options import FOLDER, PAPERS_JUDGE, Options, names_of, with_options
+from atrl_bench.cli.options import FOLDER, PAPERS_JUDGE, JudgeModel, Options, names_of, with_options
 from atrl_bench.cli.printing import show
 
 
 @with_options(*FOLDER)
 def figure(
     options: Options,
-    name: str,
-    task: str | None = None,
-    model: str | None = None,
-    problems: Annotated[int | None, Option(min=1)] = None,
-    judge_base_url: str | None = None,
-    judge_model: str = PAPERS_JUDGE,
+    name: Annotated[str, Argument(help="a figure of `atrl-bench list figures`, or all")],
+    task: Annotated[str | None, Option(help="only answers to this task")] = None,
+    model: Annotated[str | None, Option(help="only answers of this model")] = None,
+    problems: Annotated[int | None, Option(min=1, help="of how many problems")] = None,
+    judge_base_url: Annotated[
+        str | None, Option(help="OpenAI-compatible URL of a model that names error types")
+    ] = None,
+    judge_model: JudgeModel = PAPERS_JUDGE,
 ) -> None:
     """Draw a figure from a run folder, as SVG with its data as CSV."""
     from atrl_bench.report.figures import draw as figures
@@ -40,9 +42,9 @@ def figure(
 @with_options("profile", "paper", "out", "as_json")
 def audit(
     options: Options,
-    tables: str | None = None,
-    across: Annotated[bool, Option("--across")] = False,
-    everything: Annotated[bool, Option("--everything")] = False,
+    tables: Annotated[str | None, Option(help="only these tables, separated by commas")] = None,
+    across: Annotated[bool, Option("--across", help="every paper's numbers against every other's")] = False,
+    everything: Annotated[bool, Option("--everything", help="print what is in order, too")] = False,
 ) -> None:
     """Check a paper's printed numbers against each other, and against those of other papers.
 
@@ -67,8 +69,11 @@ def audit(
 @with_options(*FOLDER)
 def export(
     options: Options,
-    form: Literal["parquet", "jsonl", "scores", "inspect", "card"],
-    to: Path | None = None,
+    form: Annotated[
+        Literal["parquet", "jsonl", "scores", "inspect", "card"],
+        Argument(help="answers, scores or model cards; see docs/commands.md"),
+    ],
+    to: Annotated[Path | None, Option(help="folder; default: exports in the run folder")] = None,
 ) -> None:
     """Write what a run folder holds for other programs."""
     from atrl_bench.report import exports
@@ -79,9 +84,9 @@ def export(
 @with_options(*FOLDER, "paper")
 def push(
     options: Options,
-    model: str,
-    repository: str,
-    public: Annotated[bool, Option("--public/--private")] = False,
+    model: Annotated[str, Argument(help="TABLE:ROW, TABLE:ROW:SEED, or the folder of a checkpoint")],
+    repository: Annotated[str, Argument(help="a model repository on the hub: OWNER/NAME")],
+    public: Annotated[bool, Option("--public/--private", help="whether everybody may read a new one")] = False,
 ) -> None:
     """Send a checkpoint to the hub.
 
@@ -95,7 +100,9 @@ def push(
 @with_options(*FOLDER)
 def verify(
     options: Options,
-    repair: Annotated[bool, Option("--repair")] = False,
+    repair: Annotated[
+        bool, Option("--repair", help="drop damaged answers, so that run-table asks for them again")
+    ] = False,
 ) -> None:
     """Say what of a run folder is whole: answers, checkpoints and pages.
 

@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 TABLE = (*FOLDER, *ANSWERING, "paper", "rollouts", "rows", "columns", "seeds", "compared_at")
 RUN = (*TABLE, *WHERE, *STARTING, "jobs", "serve", "checkpoints", "report_to", "allow_code")
 ALL, SELECTION = "all tables at once", ("rows", "columns", "compared_at")
-TableArgument = Annotated[str, Argument(autocompletion=complete_tables)]
+TableArgument = Annotated[
+    str, Argument(help="a table of `atrl-bench list tables`, or all", autocompletion=complete_tables)
+]
+
+POINT_HELP = "field=value[,value...] of the credit or the recipe; repeatable, for every combination"
+Budget = Annotated[str | None, Option(help="hours of a GPU or a core at most: 2000h, 20m")]
 
 
 def points(value: float | None) -> float | None:
@@ -50,10 +55,12 @@ def points(value: float | None) -> float | None:
 def run_table(
     options: Options,
     table: TableArgument,
-    design: Path | None = None,
-    until: Literal["decided"] | None = None,
-    effect: Annotated[float | None, Option(callback=points)] = None,
-    budget: str | None = None,
+    design: Annotated[Path | None, Option(help="the file of a design, which `atrl-bench design` wrote")] = None,
+    until: Annotated[
+        Literal["decided"] | None, Option(help="decided: one seed more at a time, until --effect is shown or excluded")
+    ] = None,
+    effect: Annotated[float | None, Option(callback=points, help="points, with --until decided")] = None,
+    budget: Budget = None,
 ) -> None:
     """Train the rows, evaluate the columns, write the report.
 
@@ -118,9 +125,13 @@ def _run_until_decided(table: str, options: Options, effect: float, budget: floa
 @with_options(*(name for name in RUN if name != "compared_at"))
 def ablate(
     options: Options,
-    ablation: Annotated[str, Argument(autocompletion=complete_ablations)],
-    topk: str | None = None,
-    set_: Annotated[list[str] | None, Option("--set")] = None,
+    ablation: Annotated[
+        str, Argument(help="an ablation of `atrl-bench list ablations`", autocompletion=complete_ablations)
+    ],
+    topk: Annotated[
+        str | None, Option(help="hard truncation to this share of the tokens, or to several: 0.1,0.15")
+    ] = None,
+    set_: Annotated[list[str] | None, Option("--set", help=POINT_HELP)] = None,
 ) -> None:
     """Run an ablation, or single points of it.
 
@@ -154,12 +165,18 @@ def plan(options: Options, table: TableArgument) -> None:
 @with_options(*TABLE)
 def design(
     options: Options,
-    effect: Annotated[float, Option(callback=points)],
-    table: Annotated[str | None, Argument(autocompletion=complete_tables)] = None,
-    tasks: str | None = None,
-    power: Annotated[float, Option(min=0.05, max=0.99)] = 0.8,
-    budget: str | None = None,
-    seed_sd: Annotated[float | None, Option(min=0)] = None,
+    effect: Annotated[float, Option(callback=points, help="points that a row has to be better by")],
+    table: Annotated[
+        str | None, Argument(help="a table of `atrl-bench list tables`", autocompletion=complete_tables)
+    ] = None,
+    tasks: Annotated[
+        str | None, Option(help="in place of a table: GRPO with credit and without, on these tasks")
+    ] = None,
+    power: Annotated[float, Option(min=0.05, max=0.99, help="the chance to show them")] = 0.8,
+    budget: Budget = None,
+    seed_sd: Annotated[
+        float | None, Option(min=0, help="points that a difference varies by between seeds; default: stored or printed")
+    ] = None,
 ) -> None:
     """Say how many seeds and answers show an effect, and what one seed cannot.
 
@@ -185,8 +202,13 @@ def design(
 def report(
     options: Options,
     table: TableArgument,
-    problems: Annotated[int | None, Option(min=1)] = None,
-    credit: Annotated[bool, Option("--credit")] = False,
+    problems: Annotated[
+        int | None,
+        Option(min=1, help="show the answers to so many problems a number; default: all"),
+    ] = None,
+    credit: Annotated[
+        bool, Option("--credit", help="first compute the credit of every answer whose verdict changed")
+    ] = False,
 ) -> None:
     """Render a table from the store, without running anything.
 
@@ -212,9 +234,9 @@ def report(
 @with_options(*(name for name in TABLE if name not in ("rows", "columns")))
 def explain(
     options: Options,
-    table: Annotated[str, Argument(autocompletion=complete_tables)],
-    row: Annotated[str, Argument(autocompletion=complete_rows)],
-    column: Annotated[str, Argument(autocompletion=complete_columns)],
+    table: Annotated[str, Argument(help="a table of `atrl-bench list tables`", autocompletion=complete_tables)],
+    row: Annotated[str, Argument(help="a row of it", autocompletion=complete_rows)],
+    column: Annotated[str, Argument(help="a column of it, or average", autocompletion=complete_columns)],
 ) -> None:
     """Say where one number comes from.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Option
 
 from atrl_bench.cli.options import (
+    COLUMNS_HELP,
     FOLDER,
     STARTING,
     WHERE,
@@ -23,16 +24,27 @@ if TYPE_CHECKING:
     from atrl_bench.experiments.price import Price
     from atrl_bench.experiments.run_dir import RunDir
 
+DATA_HELP = (
+    "training set, or your own: a .parquet, .jsonl or .json file, a folder, or OWNER/NAME of the hub; else the recipe's"
+)
+SET_HELP = "field=value of the recipe or its credit, or a size: learning_rate, batch, max_tokens, kl; repeatable"
+
 
 @with_options(*FOLDER, *WHERE, *STARTING, "rollouts", "seed", "checkpoints", "report_to")
 def train(
     options: Options,
-    recipe: Annotated[str, Argument(autocompletion=complete_recipes)],
-    credit: str | None = None,
-    data: str | None = None,
-    columns: str | None = None,
-    set_: Annotated[list[str] | None, Option("--set")] = None,
-    model: str | None = None,
+    recipe: Annotated[
+        str,
+        Argument(
+            help="a recipe of `atrl-bench list recipes`, or the path of its YAML file",
+            autocompletion=complete_recipes,
+        ),
+    ],
+    credit: Annotated[str | None, Option(help="a credit rule of `atrl-bench list rules`")] = None,
+    data: Annotated[str | None, Option(help=DATA_HELP)] = None,
+    columns: Annotated[str | None, Option(help=COLUMNS_HELP)] = None,
+    set_: Annotated[list[str] | None, Option("--set", help=SET_HELP)] = None,
+    model: Annotated[str | None, Option(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
 ) -> None:
     """Train one recipe and print its checkpoint's folder.
 
@@ -79,12 +91,12 @@ def train(
 @with_options(*FOLDER)
 def key_steps(
     options: Options,
-    data: str,
-    model: Annotated[str, Option()],
-    base_url: Annotated[str, Option()],
-    num_parallel: Annotated[int, Option(min=1)] = 8,
-    api_key_variable: str = "OPENAI_API_KEY",
-    limit: Annotated[int | None, Option(min=1)] = None,
+    data: Annotated[str, Argument(help="a training set, such as virl39k")],
+    model: Annotated[str, Option(help="the name under which the model is served")],
+    base_url: Annotated[str, Option(help="OpenAI-compatible URL that serves it")],
+    num_parallel: Annotated[int, Option(min=1, help="requests at a time")] = 8,
+    api_key_variable: Annotated[str, Option(help="environment variable with the key")] = "OPENAI_API_KEY",
+    limit: Annotated[int | None, Option(min=1, help="only the first problems")] = None,
 ) -> None:
     """Have a served model extract the key steps of a training set.
 
@@ -101,15 +113,22 @@ def key_steps(
 @with_options(*FOLDER, *STARTING, "seed")
 def signal(
     options: Options,
-    model: Annotated[str | None, Argument()] = None,
-    recipe: Annotated[str, Option(autocompletion=complete_recipes)] = "grpo",
-    data: str | None = None,
-    columns: str | None = None,
-    rules: str | None = None,
-    prompts: Annotated[int, Option(min=9)] = 96,
-    held_out: Annotated[int, Option(min=0)] = 32,
-    parameters: str = "all",
-    compare: tuple[Path, Path] | None = None,
+    model: Annotated[str | None, Argument(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
+    recipe: Annotated[
+        str,
+        Option(help="whose training set and loss; without its KL term", autocompletion=complete_recipes),
+    ] = "grpo",
+    data: Annotated[str | None, Option(help=DATA_HELP)] = None,
+    columns: Annotated[str | None, Option(help=COLUMNS_HELP)] = None,
+    rules: Annotated[
+        str | None, Option(help="credit rules, separated by commas; atrl:partitions=4 for a setting")
+    ] = None,
+    prompts: Annotated[int, Option(min=9, help="problems whose gradients are measured")] = 96,
+    held_out: Annotated[int, Option(min=0, help="problems that one step is tried on")] = 32,
+    parameters: Annotated[str, Option(help="whose gradients: all, lora, or a pattern of names")] = "all",
+    compare: Annotated[
+        tuple[Path, Path] | None, Option(help="two cards that were written before, side by side; measures nothing")
+    ] = None,
 ) -> None:
     """Measure what each credit rule does to the gradient of a checkpoint, without training it.
 
@@ -156,11 +175,13 @@ def signal(
 @with_options(*FOLDER, "seed")
 def mismatch(
     options: Options,
-    model: Annotated[str | None, Argument()] = None,
-    engine: Literal["vllm", "local"] = "vllm",
-    recipe: Annotated[str, Option(autocompletion=complete_recipes)] = "grpo",
-    problems: Annotated[int, Option(min=1)] = 16,
-    tokens: Annotated[int | None, Option(min=1)] = None,
+    model: Annotated[str | None, Argument(help="a shipped base, a folder or a hub id; default: the profile's")] = None,
+    engine: Annotated[Literal["vllm", "local"], Option(help="what samples")] = "vllm",
+    recipe: Annotated[str, Option(help="whose training set and rewards", autocompletion=complete_recipes)] = "grpo",
+    problems: Annotated[int, Option(min=1, help="problems that are answered, each by a group")] = 16,
+    tokens: Annotated[
+        int | None, Option(min=1, help="length of responses to correct; default: the longest of the profile")
+    ] = None,
 ) -> None:
     """Measure how far a sampler's log-probabilities are from the policy's.
 
