@@ -72,8 +72,13 @@ def run(
         TemporaryDirectory(prefix="atrl-bench-", ignore_cleanup_errors=True) as variables[TEMPORARY],
     ):
         for _ in range(NUM_ATTEMPTS if devices.machines is None else 1):
-            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-            code = subprocess.call([*starter, *command], env=os.environ | variables, **streams)
+            code = subprocess.call(
+                [*starter, *command],
+                env=os.environ | variables,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
             if not code:
                 return
             if error_file.is_file():
