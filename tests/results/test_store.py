@@ -67,6 +67,12 @@ def test_samples_come_in_the_order_of_the_problems_then_of_the_repeats(store, ke
     assert samples[2].problem == Problem("p0", "g1", "zero?", Gold("0", ("0", "1")), {"level": 2})
 
 
+def test_an_answer_that_is_there_is_never_replaced(store, key):
+    assert store.add_responses(key, [response("p0", text="first")]) == 1
+    assert store.add_responses(key, [response("p0", text="second"), response("p0", 1, text="third")]) == 1
+    assert [sample.response.text for sample in store.samples(key)] == ["first", "third"]
+
+
 def test_a_failed_judge_leaves_the_answer_unscored_until_it_has_spoken(store, key):
     store.add_responses(key, [response("p0")])
     store.add_verdicts(key, {("p0", 0): Verdict("judge failed", "3", "judge", "HTTP 503")})
