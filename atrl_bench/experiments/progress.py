@@ -71,9 +71,9 @@ def read_status(run_dir: RunDir) -> FolderStatus:
     with run_dir.open_store(read_only=True) as store:
         beats = {(beat.kind, beat.key): beat for beat in store.progress()}
         alive = write_lock.is_held(store.path)
-        trained = {run.key: trained_label(run.spec) for run in store.runs()}
-        items = []
-        kinds = ("run", store.runs()), ("measurement", store.measurements()), ("cell", store.cells())
+        runs, items = store.runs(), []
+        trained = {run.key: trained_label(run.spec) for run in runs}
+        kinds = ("run", runs), ("measurement", store.measurements()), ("cell", store.cells())
         for kind, one in ((kind, one) for kind, stored in kinds for one in stored):
             beat, state = beats.get((kind, one.key)), one.state
             if state == "pending" and beat is not None:

@@ -127,12 +127,12 @@ def _definition(cells: Sequence[Cell], store: Store) -> tuple[TableDefinition, d
         spec, words = cell.spec, of_cells[cell.key]
         group, task, repeats = spec_key({"protocol": words}), find_task(spec["task"]), spec["decoding"]["repeats"]
         row = file_name(f"{spec['model_name'].replace('/', '_')}.{spec_key({'of': spec['model_digest'], 'in': group})}")
-        column = f"{task.name}.{repeats}"
+        column, metric = f"{task.name}.{repeats}", task.headline(repeats)
         label = name_of(spec["model_name"], store)
         rows.setdefault(row, {"id": row, "label": label, "group": group, "in_paper": False})
         columns.setdefault(
             column,
-            {"id": column, "label": task.title, "task": task.name, "metric": (metric := task.headline(repeats))}
+            {"id": column, "label": task.title, "task": task.name, "metric": metric}
             | {"subscript": metric if repeats > 1 else ""},
         )
         of_group = groups.setdefault(group, {"id": group, "label": words, "baseline": row, "columns": []})
