@@ -51,7 +51,7 @@ from atrl_bench.training.losses import (
     policy_loss,
     token_mean,
 )
-from atrl_bench.training.order import Share, dealt, further_problems, rollout_seed
+from atrl_bench.training.order import Share, dealt, further_problems, held, rollout_seed
 from atrl_bench.training.policy import reference_of
 from atrl_bench.training.recipe import RolloutRecipe
 from atrl_bench.training.rewards.combined import Rewards
@@ -153,7 +153,7 @@ class Loop(Trainer):
         owners_R = [group.process for group in groups for _ in range(self.group_size)]
         learns_R = [advantage != 0 or not self.learns_by_advantage_alone for advantage in advantage_R.tolist()]
         shares = dealt(owners_R, learns_R, self.processes.count, self.updates_per_rollout, seed)[self.processes.index]
-        numbers = sorted({number for share in shares for number in share.numbers})
+        numbers = held(shares)
         responses = self._responses(groups, numbers)
         with self.clock.phase("batching"):
             num_tokens = sum(len(ids) for group in groups for ids in group.response_ids) / self.updates_per_rollout

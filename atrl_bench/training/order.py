@@ -70,6 +70,11 @@ def dealt(
     return [list(of_process) for of_process in zip(*shares_U, strict=True)]
 
 
+def held(shares: Sequence[Share]) -> list[int]:
+    """The responses that a process scores, idle ones too: each process takes as many passes, also before any update."""
+    return sorted(number for share in shares for number in share.numbers)
+
+
 def even_shares(numbers: Sequence[int], owners_R: Sequence[int], num_processes: int) -> list[list[int]]:
     """These responses in shares of one size, or nearly: each process's own first, then what others have too many of."""
     size = -(-len(numbers) // num_processes)

@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from atrl_bench.training.order import dealt, even_shares, further_problems, problem_order, rollout_seed
+from atrl_bench.training.order import dealt, even_shares, further_problems, held, problem_order, rollout_seed
 
 
 def test_a_run_goes_through_the_data_pass_after_pass_in_a_new_order_each_time():
@@ -65,3 +65,10 @@ def test_an_update_that_nothing_is_learned_from_keeps_one_response_and_the_other
     assert [first[0].num_idle, second[0].num_idle] == [0, 1]
     assert first[0].numbers == second[0].numbers
     assert len(first[0].numbers) == 1
+
+
+def test_processes_score_as_many_responses_each_also_where_one_is_idle_with_its_own():
+    # Who shares a model gathers it together, pass by pass: with a pass less on one of them the others wait for ever.
+    first, second = dealt([0, 0, 0, 1, 1], [True] * 5, 2, 1, seed=0)
+    assert second[0] == ([4, 3, 4], 1)
+    assert (held(first), held(second)) == ([0, 1, 2], [3, 4, 4])
