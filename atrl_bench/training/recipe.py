@@ -397,7 +397,9 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
         _set_credit(fields, overrides, [name for name in CREDIT_FIELDS if name not in kind.model_fields])
     of_sizes = TrainingSizes.model_fields.keys() - kind.model_fields.keys()  # `num_epochs` of DPO is the recipe's own
     if sizes := {name: overrides.pop(name) for name in [*overrides] if name in of_sizes}:
-        overrides["overrides"] = _laid_over(fields.get("overrides", {}) | overrides.get("overrides", {}), sizes)
+        below = fields.get("overrides", {}), overrides.get("overrides", {})
+        if all(isinstance(of_one, dict) for of_one in below):  # what is none is said below, as without these sizes
+            overrides["overrides"] = _laid_over(below[0] | below[1], sizes)
     if unknown := sorted(set(overrides) - set(kind.model_fields)):
         next_step = f"atrl-bench train {name_or_path} --dry-run shows all"
         raise UnknownNameError("recipe field", unknown[0], known_fields(kind), next_step=next_step)
@@ -415,7 +417,9 @@ def _set_credit(fields: Mapping[str, Any], overrides: dict[str, Any], names: Seq
         if settings and choice.get("rule") == "uniform":
             what = f"{next(iter(settings))} is a setting of a credit rule, and this credit is uniform, which has none."
             raise InvalidFileError(what, next_step="name a rule as well, such as --credit atrl")
-        overrides["credit"] = choice | {"settings": {**choice.get("settings", {}), **settings}}
+        if isinstance(below := choice.get("settings", {}), Mapping):
+            choice["settings"] = {**below, **settings}
+        overrides["credit"] = choice
 
 
 def _fields_of(credit: Any) -> dict[str, Any]:
@@ -450,12 +454,20 @@ def _laid_over(below: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
 
 def first_stage(recipe: Recipe) -> Recipe | None:
     """The recipe whose checkpoint this one starts from, None where it starts from the base model."""
-    return load_recipe(recipe.start_from) if recipe.start_from is not None else None
+    return next(iter(stages_of(recipe)[-2:-1]), None)
 
 
 def stages_of(recipe: Recipe) -> list[Recipe]:
-    first = first_stage(recipe)
-    return [*(stages_of(first) if first else []), recipe]
+    stages = [recipe]
+    while (name := stages[0].start_from) is not None:
+        if len(stages) > MAX_BASES:
+            raise InvalidFileError(
+                f"Recipe {recipe.name} starts from {recipe.start_from}, and that in the end from itself.",
+                why="A training starts from another's checkpoint, and the first from the base model.",
+                next_step="set start_from of one of them to null",
+            )
+        stages.insert(0, load_recipe(name))
+    return stages
 
 
 def _find(name: str) -> Path:
@@ -496,9 +508,12 @@ def _explain(error: ValidationError, files: list[Path], overrides: dict[str, Any
     location = problem["loc"]
     field, message = ".".join(str(part) for part in location), said(problem)
     if location and location[0] in overrides:
-        value = overrides[str(location[0])]
+        name, value = str(location[0]), overrides[str(location[0])]
+        size, _, of_size = message.partition(": ")
+        if name == "overrides" and isinstance(value, dict) and size in value:  # by the name under which it was given
+            name, value, message = size, value[size], of_size
         where = f"field {field!r}: " if len(location) > 1 else ""
-        return InvalidFileError(f"{location[0]}={value!r}: {where}{message}.", next_step=f"give another {location[0]}")
+        return InvalidFileError(f"{name}={value!r}: {where}{message}.", next_step=f"give another {name}")
     if not location and overrides:  # a check of the whole, which held before
         given = ", ".join(f"{name}={value}" for name, value in overrides.items())
         return InvalidFileError(f"{files[0].stem} with {given}: {message}.", next_step="give these other values")

@@ -6,7 +6,7 @@ import pytest
 
 from atrl_bench.errors import InvalidFileError, UnknownNameError
 from atrl_bench.profiles import load_profile
-from atrl_bench.training.recipe import KINDS, load_recipe
+from atrl_bench.training.recipe import KINDS, first_stage, load_recipe, stages_of
 
 
 def test_ft_rl_is_dapo_on_a_fifth_of_the_tokens():
@@ -106,10 +106,37 @@ def test_a_size_may_be_given_like_a_field_and_by_the_short_name_that_people_use(
 
 
 def test_a_size_of_a_wrong_kind_is_said_when_the_recipe_is_read():
-    with pytest.raises(InvalidFileError, match="learning_rate: Input should be a valid number"):
-        load_recipe("grpo", learning_rate="fast")
-    with pytest.raises(InvalidFileError, match="max_response_tokens: Input should be greater than 0"):
+    with pytest.raises(InvalidFileError, match=r"^learning_rate='fast': Input should be a valid number"):
+        load_recipe("grpo", learning_rate="fast", group_size=4)
+    with pytest.raises(InvalidFileError, match="max_response_tokens=0: Input should be greater than 0"):
         load_recipe("grpo", max_tokens=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "field"),
+    [
+        ("overrides:", {"learning_rate": 1e-5}, "overrides"),
+        ("credit: {rule: atrl, settings: }", {"tau_sim": 0.5}, "credit.settings"),
+    ],
+)
+def test_fields_that_a_file_leaves_empty_are_said_to_be_so_also_where_one_of_them_is_given(
+    tmp_path, text, given, field
+):
+    path = write(tmp_path, f"base: grpo\nname: mine\n{text}\n")
+    for overrides in ({}, given):
+        with pytest.raises(InvalidFileError, match=f"field '{field}': Input should be a valid dictionary"):
+            load_recipe(path, **overrides)
+
+
+def test_a_recipe_that_starts_from_its_own_checkpoint_is_named(tmp_path):
+    path = write(tmp_path, f"base: grpo\nname: mine\nstart_from: {tmp_path / 'mine.yaml'}\n")
+    for stages in (stages_of, first_stage):
+        with pytest.raises(
+            InvalidFileError, match=r"Recipe mine starts from .*mine\.yaml, and that in the end from its"
+        ):
+            stages(load_recipe(path))
+    assert [stage.name for stage in stages_of(load_recipe("t_grpo"))] == ["sft_video", "t_grpo"]
+    assert first_stage(load_recipe("grpo")) is None
 
 
 def test_no_shipped_file_is_to_be_edited_for_what_was_given(tmp_path):
