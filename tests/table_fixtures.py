@@ -14,6 +14,7 @@ from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.answers import AnswerSource, CreditOf
 from atrl_bench.report.build import build_table, made_with
+from atrl_bench.report.cells import TableSource
 from atrl_bench.report.front_page import write_index
 from atrl_bench.report.table_model import Table, TableCell
 from atrl_bench.report.table_run import write_report
@@ -183,8 +184,8 @@ def fill(
 
 def build(definition: TableDefinition, store: Store, **options: Any) -> Table:
     """Return the table with its recipes, and with what the paper prints."""
-    recipes, printed = definition.recipes(), load_printed(definition)
-    return build_table(definition, store, recipes=recipes, printed=printed, **options)
+    source = TableSource(definition, store, recipes=definition.recipes(), **options)
+    return build_table(source, printed=load_printed(definition))
 
 
 @pytest.fixture(scope="session")
@@ -210,8 +211,8 @@ def make_table(tmp_path_factory):
             if forget:  # the evaluations of one row's training seed, as if they had not been run yet
                 row, seed = forget
                 keys |= {at: of[:seed] + of[seed + 1 :] for at, of in keys.items() if at[0] == row}
-            sizes = load_profile(profile)
-            table = build(definition, store, profile=sizes, cell_keys=keys, runs=runs, seeds=range(seeds))
+            sizes, of_seeds = load_profile(profile), tuple(range(seeds))
+            table = build(definition, store, profile=sizes, cell_keys=keys, runs=runs, seeds=of_seeds)
             return made_with(table, sizes, {"python": "3.11", "torch": "2.9"})
 
     return make
@@ -236,7 +237,8 @@ def make_report():
         definition = main_table(rows, columns)
         with Store.open(run_dir.store_path) as store:
             keys, runs = fill(store, definition, seeds=seeds, **answers)
-            table = build(definition, store, profile=run_dir.profile, cell_keys=keys, runs=runs, seeds=range(seeds))
+            given = {"cell_keys": keys, "runs": runs, "seeds": tuple(range(seeds))}
+            table = build(definition, store, profile=run_dir.profile, **given)
             source = AnswerSource(store, keys, lambda folder: None, credit_of, max_problems)
             write_report(table, run_dir.reports, source)
         write_index(run_dir)

@@ -11,6 +11,7 @@ import atrl_bench
 from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
+from atrl_bench.report.cells import TableSource
 from atrl_bench.report.charts import draw
 from atrl_bench.report.html import render_html
 from atrl_bench.results import numbers
@@ -53,10 +54,11 @@ def test_a_stored_verdict_reaches_the_page_through_eighteen_files_and_the_walk_n
     definition = main_table(["zero_shot", "grpo", "grpo_atrl"], ["geoqa_test"])
     with Store.open(tmp_path / "store.sqlite") as store:
         keys, runs = fill(store, definition, seeds=1, problems=6, leave_out=set(), decorate=str)
-        given = {"recipes": definition.recipes(), "printed": load_printed(definition), "profile": load_profile("mini")}
-        drawings = draw(build_table(definition, store, cell_keys=keys, runs=runs, **given))
+        source = TableSource(definition, store, load_profile("mini"), keys, runs, recipes=definition.recipes())
+        printed = load_printed(definition)
+        drawings = draw(build_table(source, printed=printed))
         with entered_files() as files:
-            table = build_table(definition, store, cell_keys=keys, runs=runs, **given)
+            table = build_table(source, printed=printed)
             page = render_html(table, drawings=drawings)
     assert numbers.percent(table.rows[1].cells[0].estimate.mean) in page
     assert len(files) <= MOST_FILES_TO_PAGE

@@ -36,32 +36,24 @@ from atrl_bench.report.table_model import (
 from atrl_bench.results.records import Gold
 from atrl_bench.results.store import Run, Store
 from atrl_bench.settings import Settings, read_settings
-from atrl_bench.training.recipe import Recipe
 
 
 def build_table(
-    definition: TableDefinition,
-    store: Store,
+    source: TableSource,
     *,
-    profile: Profile,
-    cell_keys: Mapping[CellAt, Sequence[str]],
-    runs: Mapping[str, Sequence[Run]],
-    seeds: Sequence[int] = (0,),
-    recipes: Mapping[str, Recipe] | None = None,
     printed: PrintedScores = NOTHING_PRINTED,
     notes: Sequence[str] = (),
-    lacking: Mapping[str, str] | None = None,
     rates: Mapping[str, str] | None = None,
 ) -> Table:
     """The table as far as the store is filled.
 
-    `cell_keys` names the evaluations of each (row, column), one a seed and part of a suite; `runs` the training runs of
-    each row, `recipes` its recipe; `printed` is what the paper prints; `notes` come after those that the numbers ask
-    for; `lacking` says of columns why nothing here may fill them; `rates` the learning rates that rows are judged at.
-    A cell without a key, or with a key the store does not have, is missing and carries the command that fills it.
+    `printed` is what the paper prints; `notes` come after those that the numbers ask for; `rates` are the learning
+    rates that rows are judged at. A cell without a key, or with a key the store does not have, is missing and carries
+    the command that fills it.
     """
-    published, definition = definition, definition.as_measured(profile, rates)
-    source = TableSource(definition, store, profile, cell_keys, runs, tuple(seeds), lacking or {}, recipes or {})
+    published, profile = source.definition, source.profile
+    definition = published.as_measured(profile, rates)
+    source = replace(source, definition=definition)
     measured = read_cells(source)
     differences = Differences(measured.scores, source)
     cells = with_differences(measured.cells, source.baselines, differences)
@@ -83,7 +75,7 @@ def build_table(
         rows=tuple(_row(row, source, cells, footnotes) for row in definition.rows),
         published=published_rows(published, printed, published_footnotes),
         comparisons=tuple(comparisons(source, measured, published_claims(published, printed.scores))),
-        grids=(*of_looking, *training_grids(definition, runs)),
+        grids=(*of_looking, *training_grids(definition, source.runs)),
         notes=(*_notes(source, measured, cells, tied), *notes),
         footnotes=footnotes.all(),
         published_footnotes=published_footnotes.all(),
@@ -299,7 +291,7 @@ def rate_grids(plan: Plan, store: Store, rates: Rates) -> list[Grid]:
 def _test_scores(plan: Plan, store: Store, rate: float) -> dict[str, float]:
     definition = plan.definition
     at = plan.at({row.id: dict.fromkeys(plan.seeds, rate) for row in definition.rows if row.recipe})
-    source = TableSource(definition, store, plan.profile, cell_keys(at, store), {}, plan.seeds, {})
+    source = TableSource(definition, store, plan.profile, cell_keys(at, store), seeds=plan.seeds)
     cells = read_cells(source).cells
     scores = {}
     for row in definition.rows:

@@ -54,17 +54,18 @@ Answers = Mapping[str, Mapping[int, ScoreArray]]  # by task, then by training se
 class TableSource:
     """What a table is built from.
 
-    `cell_keys` by (row, column), `runs` and `recipes` by row; `lacking` says why a column stays empty.
+    `cell_keys` names the evaluations of each (row, column), one a seed and part of a suite; `runs` and `recipes` are by
+    row; `lacking` says of columns why nothing here may fill them.
     """
 
     definition: TableDefinition
     store: Store
     profile: Profile
     cell_keys: Mapping[CellAt, Sequence[str]]
-    runs: Mapping[str, Sequence[Run]]
-    seeds: tuple[int, ...]
-    lacking: Mapping[str, str]
+    runs: Mapping[str, Sequence[Run]] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0,)
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> list[str]:

@@ -24,7 +24,7 @@ from atrl_bench.models.local import model_ref
 from atrl_bench.models.served import served_digest
 from atrl_bench.printable import flat
 from atrl_bench.report.build import build_table, made_with
-from atrl_bench.report.cells import tasks_of
+from atrl_bench.report.cells import TableSource, tasks_of
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Table
 from atrl_bench.results.store import Cell, Store
@@ -62,21 +62,15 @@ def compare_models(a: str, b: str, tasks: Sequence[str] | None, run_dir: RunDir,
             for name, cell in zip((a, b), first, strict=True)
         ]
         definition = _definition(labels, tasks, pairs)
-        table = build_table(
-            definition,
-            store,
-            profile=run_dir.profile,
-            cell_keys={
-                (row, column.id): [pairs[_column_id(task, column.image)][index].key for task in tasks_of(column.task)]
-                for column in definition.columns
-                for index, row in enumerate(ROWS)
-            },
-            runs={},
-            notes=[*_warnings(pairs), *_wins(store, definition, pairs)],
-        )
-    return replace(
-        made_with(table, run_dir.profile, run_dir.environment()), says=_verdict(table, relies=image is not None)
-    )
+        keys = {
+            (row, column.id): [pairs[_column_id(task, column.image)][index].key for task in tasks_of(column.task)]
+            for column in definition.columns
+            for index, row in enumerate(ROWS)
+        }
+        notes = [*_warnings(pairs), *_wins(store, definition, pairs)]
+        table = build_table(TableSource(definition, store, run_dir.profile, keys), notes=notes)
+    table = made_with(table, run_dir.profile, run_dir.environment())
+    return replace(table, says=_verdict(table, relies=image is not None))
 
 
 def _definition(labels: Sequence[str], tasks: Sequence[str], pairs: Pairs) -> TableDefinition:

@@ -20,6 +20,7 @@ from atrl_bench.models.templates import template_name
 from atrl_bench.printable import counted, flat_text
 from atrl_bench.report.answers import AnswerSource, file_name, remembered_shades
 from atrl_bench.report.build import build_table, made_with
+from atrl_bench.report.cells import TableSource
 from atrl_bench.report.compare import name_of
 from atrl_bench.report.frame import places_of_cells
 from atrl_bench.report.table_run import write_report
@@ -41,7 +42,7 @@ def write_evaluations(run_dir: RunDir) -> Path | None:
             return None
         cells, notes = _of_newest(cells)
         definition, keys = _definition(cells, store)
-        table = build_table(definition, store, profile=run_dir.profile, cell_keys=keys, runs={}, notes=notes)
+        table = build_table(TableSource(definition, store, run_dir.profile, keys), notes=notes)
         shades, generated = remembered_shades(run_dir), run_dir.profile.generated_data
         answers = AnswerSource(store, keys, run_dir.data_dir, shades, has_known_anchors=generated)
         table = made_with(table, run_dir.profile, run_dir.environment())

@@ -26,7 +26,7 @@ from atrl_bench.papers.printed import printed_beside
 from atrl_bench.printable import Block, Record, counted
 from atrl_bench.report.answers import AnswerSource, Pages, remembered_shades, write_samples
 from atrl_bench.report.build import build_table, made_with, rate_grids, rate_note
-from atrl_bench.report.cells import CellAt
+from atrl_bench.report.cells import CellAt, TableSource
 from atrl_bench.report.charts import Drawing, draw
 from atrl_bench.report.differences import contrasts, with_headroom
 from atrl_bench.report.front_page import write_index
@@ -211,19 +211,18 @@ class _PlannedTable:
 
     def _at(self, rates: Rates) -> Table:
         plan, store, at = self.plan, self.store, self.plan.at(rates)
-        table = build_table(
+        source = TableSource(
             plan.definition,
             store,
-            profile=plan.profile,
-            cell_keys=cell_keys(at, store),
+            plan.profile,
+            cell_keys(at, store),
             runs={row: list(chain(*of_row.values())) for row, of_row in runs_by_rate(at, store).items()},
             seeds=plan.seeds,
             recipes=plan.definition.recipes(),
-            printed=self.printed,
-            notes=self.notes,
             lacking=self.lacking,
-            rates={row: text for row, of_seed in rates.items() if (text := span_text(of_seed))},
         )
+        judged_at = {row: text for row, of_seed in rates.items() if (text := span_text(of_seed))}
+        table = build_table(source, printed=self.printed, notes=self.notes, rates=judged_at)
         return made_with(with_protocols(table, plan.definition), plan.profile, plan.run_dir.environment())
 
 

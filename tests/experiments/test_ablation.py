@@ -10,6 +10,7 @@ from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
+from atrl_bench.report.cells import TableSource
 from atrl_bench.results.store import Store
 
 SMOKE = load_profile("smoke")
@@ -163,8 +164,7 @@ def test_a_damaged_list_of_points_is_named_and_nothing_is_dropped(tmp_path, mini
 def test_a_point_says_that_the_paper_lacks_it_and_how_it_is_made(tmp_path):
     definition, (point,) = with_points(load_table("hard_truncation"), ["topk=0.35"])
     with Store.open(tmp_path / "store.sqlite") as store:
-        printed = load_printed(definition)
-        table = build_table(definition, store, profile=SMOKE, cell_keys={}, runs={}, printed=printed)
+        table = build_table(TableSource(definition, store, SMOKE, {}), printed=load_printed(definition))
     row = next(row for row in table.rows if row.id == point.id)
     assert not row.in_paper
     assert row.cells[0].command == (

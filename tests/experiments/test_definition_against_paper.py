@@ -14,6 +14,7 @@ from atrl_bench.experiments.definition import list_tables, load_table
 from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
+from atrl_bench.report.cells import TableSource
 from atrl_bench.report.table_model import PublishedRow, Table
 from atrl_bench.results.store import Store
 
@@ -104,9 +105,8 @@ def published(tmp_path_factory):
 
     def build(name: str) -> Table:
         with Store.open(tmp_path_factory.mktemp("store") / "store.sqlite") as store:
-            definition, profile = load_table(name), load_profile("paper")
-            printed = load_printed(definition)
-            return build_table(definition, store, profile=profile, cell_keys={}, runs={}, printed=printed)
+            source = TableSource(load_table(name), store, load_profile("paper"), {})
+            return build_table(source, printed=load_printed(source.definition))
 
     return build
 

@@ -15,6 +15,7 @@ from table_fixtures import cell_of as cell
 from atrl_bench.experiments.definition import load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
+from atrl_bench.report.cells import TableSource
 from atrl_bench.report.html import render_html
 from atrl_bench.report.latex import render_latex
 from atrl_bench.report.rendered import table_from_json
@@ -39,9 +40,8 @@ def small(tmp_path):
                     problems = [Problem(f"p{i}", f"g{i // size}", "?", Gold("3")) for i in range(len(of_seed))]
                     key = fill_cell(store, spec, of_seed, problems=problems, is_finished=row not in growing)
                     keys.setdefault((row, "mathvision_testmini"), []).append(key)
-            return build_table(
-                definition, store, profile=load_profile("mini"), cell_keys=keys, runs={}, seeds=range(seeds)
-            )
+            of_seeds = tuple(range(seeds))
+            return build_table(TableSource(definition, store, load_profile("mini"), keys, seeds=of_seeds))
 
     return build
 
@@ -73,7 +73,7 @@ def test_a_note_says_how_exact_a_number_has_to_be_in_general_and_where_questions
         problems = [Problem(f"p{i}", f"p{i}", "?", gold) for i, gold in enumerate(golds)]
         spec = {"decoding": {"repeats": 1}, "judge": None, "golds": str(golds)}
         keys = {("zero_shot", "mathvista_testmini"): [fill_cell(store, spec, "+" * len(golds), problems=problems)]}
-        table = build_table(definition, store, profile=load_profile("mini"), cell_keys=keys, runs={})
+        table = build_table(TableSource(definition, store, load_profile("mini"), keys))
         return [note for note in table.notes if note.startswith("A number is right where")], render_latex(table)[""]
 
     (said,), latex = notes(golds)
@@ -200,13 +200,8 @@ def test_a_failed_cell_says_why(tmp_path):
         store.fail_cell(key, "3 % of the images do not decode")
         run = store.add_run({"recipe": {"name": "grpo"}, "seed": 0})
         store.fail_run(run, "out of memory")
-        table = build_table(
-            definition,
-            store,
-            profile=load_profile("mini"),
-            cell_keys={("zero_shot", "geoqa_test"): [key]},
-            runs={"grpo": [store.run(run)]},
-        )
+        keys, runs = {("zero_shot", "geoqa_test"): [key]}, {"grpo": [store.run(run)]}
+        table = build_table(TableSource(definition, store, load_profile("mini"), keys, runs))
     assert cell(table, "zero_shot", "geoqa_test").reason == "3 % of the images do not decode"
     failed = cell(table, "grpo", "geoqa_test")
     assert (failed.state, failed.reason) == ("failed", "out of memory")
@@ -327,7 +322,7 @@ def test_an_average_over_columns_whose_judge_failed_has_their_bounds(store, colu
     for row in ("zero_shot", "grpo"):
         for name, marks in zip(names, columns if row == "zero_shot" else ["+" * 50] * 2, strict=True):
             keys[row, name] = [fill_cell(store, {"task": name, "model_name": row, "judge": None}, marks)]
-    table = build_table(definition, store, profile=load_profile("smoke"), cell_keys=keys, runs={})
+    table = build_table(TableSource(definition, store, load_profile("smoke"), keys))
     cells = table.rows[0].cells
     assert [cell.state for cell in cells] == states
     average, gain = cells[-1], table.rows[1].cells[-1].difference

@@ -8,6 +8,7 @@ from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.papers.scores import load_printed
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
+from atrl_bench.report.cells import TableSource
 from atrl_bench.report.table_model import Table
 from atrl_bench.results.records import Gold, Problem
 from atrl_bench.results.store import Store
@@ -26,8 +27,7 @@ def answer(store: Store, task: str, *repeats: str, kinds: list[str] | None = Non
 def build(
     definition: TableDefinition, store: Store, keys: dict[tuple[str, str], list[str]], **options: object
 ) -> Table:
-    printed = load_printed(definition)
-    return build_table(definition, store, profile=MINI, cell_keys=keys, runs={}, printed=printed, **options)
+    return build_table(TableSource(definition, store, MINI, keys, **options), printed=load_printed(definition))
 
 
 SCALE = load_table("scale_32b").select(rows=["instruct", "ours"], columns=["mmmu_pro"])

@@ -11,6 +11,7 @@ from stored import fill_cell
 from atrl_bench.experiments.definition import TableDefinition, load_table
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
+from atrl_bench.report.cells import TableSource
 from atrl_bench.report.differences import answer_of, contrasts, with_headroom
 from atrl_bench.report.html import render_html
 from atrl_bench.report.text import render_markdown
@@ -54,7 +55,7 @@ def table(path, accuracies):
                 key = fill_cell(store, spec, "".join("+" if i in right else "-" for i in range(200)))
                 seeds.append(key)
             keys[row.id, column] = seeds
-        built = build_table(made, store, profile=load_profile("smoke"), cell_keys=keys, runs={}, seeds=SEEDS)
+        built = build_table(TableSource(made, store, load_profile("smoke"), keys, seeds=SEEDS))
     return with_headroom(built, made)
 
 

@@ -8,6 +8,7 @@ from atrl_bench.experiments.plan import plan_table
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.build import build_table
+from atrl_bench.report.cells import TableSource
 
 SHOWN = {"id": "shown", "label": "GeoQA", "task": "geoqa_test", "metric": "acc@1"}
 LOSES = SHOWN | {"id": "loses", "subscript": "reliance, blank", "task": "geoqa_test@blank", "relies_on": "shown"}
@@ -31,8 +32,8 @@ def built(store, answers: dict[tuple[str, str], str | list[str]]):
         ]
         for (row, column), marks in of_seeds.items()
     }
-    seeds = range(max(map(len, of_seeds.values())))
-    return build_table(table(), store, profile=load_profile("smoke"), cell_keys=keys, runs={}, seeds=seeds)
+    seeds = tuple(range(max(map(len, of_seeds.values()))))
+    return build_table(TableSource(table(), store, load_profile("smoke"), keys, seeds=seeds))
 
 
 def test_a_column_of_reliance_prints_what_goes_with_the_picture_and_the_page_answers_first(store):
