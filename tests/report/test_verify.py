@@ -4,14 +4,17 @@ import json
 import os
 import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 from stored import fill_cell
 
+from atrl_bench import escape
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.mini import BASE
 from atrl_bench.models.local import DONE, find_model
 from atrl_bench.profiles import load_profile
+from atrl_bench.report import rendered
 from atrl_bench.report.rendered import PageRecord
 from atrl_bench.report.verify import verify
 from atrl_bench.results.store import Judgement
@@ -142,6 +145,17 @@ def test_a_damaged_checkpoint_of_a_row_that_failed_for_it_is_named_too(run_dir):
     (run_dir.checkpoints / "0123456789abcdef" / "config.json").write_text("{}")
     [damage] = verify(run_dir).damages
     assert damage.part == "checkpoints/0123456789abcdef"
+
+
+def test_a_page_is_rendered_anew_where_the_table_of_latex_escapes_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(rendered, "PACKAGE", tmp_path)
+    monkeypatch.setattr(rendered, "_code", rendered._code.__wrapped__)  # without what it remembers
+    shutil.copy(escape.__file__, tmp_path)
+    table = Path(shutil.copy(Path(escape.__file__).with_suffix(".json"), tmp_path))
+    before = rendered.page_key("a page")
+    assert rendered.page_key("a page") == before
+    table.write_text("{}")
+    assert rendered.page_key("a page") != before
 
 
 @pytest.mark.parametrize("change", ["changed", "gone"])
