@@ -88,6 +88,9 @@ def template_text(template: str) -> str:
     """The text of a template that is named, as a file, or that stands here itself."""
     text = NAMED.get(template) or text_of(template)
     if "{question}" not in text and not _VARIABLE.search(text):
+        if text != template:
+            then = f"write {{question}} into {template}, where the question goes"
+            raise InvalidFileError(f"{template} is no template.", why="It has no {question}.", next_step=then)
         then = "name one of these, or a file with {question} where the question goes"
         raise UnknownNameError("template", template, NAMED, next_step=then)
     try:

@@ -52,9 +52,12 @@ def test_a_system_prompt_whose_file_is_not_there_is_not_sent_as_its_name() -> No
         SMOKE.answering(system="prompts/brief.txt")
 
 
-def test_a_template_that_shows_no_question_or_does_anything_else_is_refused() -> None:
+def test_a_template_that_shows_no_question_or_does_anything_else_is_refused(tmp_path) -> None:
     with pytest.raises(UnknownNameError, match="think-then-box"):
         template_text("think_then_box")
+    (own := tmp_path / "own.txt").write_text("Look at the image.")
+    with pytest.raises(InvalidFileError, match=r"own.txt is no template.\nIt has no \{question\}."):
+        template_text(str(own))
     for text in ("{{ question.__class__.__mro__ }}", "{{ question }} {% if %}", "{{ question + 1 }}"):
         with pytest.raises(InvalidFileError, match="cannot be filled in"):
             template_text(text)
