@@ -159,8 +159,8 @@ def _tables(path: Path, name: str) -> list[Path]:
     if not path.is_dir():
         raise MissingDataError(
             f"There is no data set {name}.",
-            why=f"{path} is not on this machine.",
-            next_step="name a file, a folder, or a dataset of the hub: OWNER/NAME",
+            why="It is no address of the hub." if name.startswith("hf:") else f"{path} is not on this machine.",
+            next_step="name a file, a folder, or a dataset of the hub: OWNER/NAME or hf://datasets/OWNER/NAME/FILE",
         )
     names = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
     return [path / name for name in _train_tables(str(path), names)]

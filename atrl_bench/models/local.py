@@ -92,7 +92,7 @@ def model_ref(model: str | Path) -> ModelRef:
     if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
         raise MissingDataError(
             f"{name} is not a model.",
-            why=f"There is no {folder / 'config.json'}." if folder.is_dir() else "There is no such folder.",
+            why=f"There is no {folder / 'config.json'}." if folder.is_dir() else "It is no folder and no hub id.",
             next_step="give a shipped base such as `mini`, a checkpoint folder, or a hub id such as "
             "Qwen/Qwen2.5-VL-7B-Instruct",
         )

@@ -157,6 +157,8 @@ def test_what_is_wrong_is_said_with_the_columns_or_the_first_row(tmp_path):
         find_set(written(tmp_path / "empty.jsonl", []))
     with pytest.raises(MissingDataError, match=r"data/mine\.jsonl is not on this machine"):  # no dataset of the hub
         find_set("data/mine.jsonl")
+    with pytest.raises(MissingDataError, match=r"It is no address of the hub\.\nNext: .*hf://datasets/OWNER/NAME"):
+        find_set("hf://nothing")
     (tmp_path / "sheet.xlsx").write_bytes(b"PK")
     with pytest.raises(InvalidFileError, match=r"sheet\.xlsx is no such table.\nTables are read from \.parquet"):
         find_set(str(tmp_path / "sheet.xlsx"))

@@ -51,9 +51,9 @@ def test_a_digest_is_remembered_until_the_file_changes(folder, tmp_path, monkeyp
     assert local.find_model(folder).digest == first
 
 
-@pytest.mark.parametrize("name", ["nowhere", "./nowhere", "/nowhere/at/all", "a/b/c"])
+@pytest.mark.parametrize("name", ["nowhere", "./nowhere", "/nowhere/at/all", "a/b/c", "hf://nothing"])
 def test_a_model_that_is_no_folder_and_no_hub_id_says_what_one_is(name) -> None:
-    with pytest.raises(MissingDataError, match="or a hub id such as"):
+    with pytest.raises(MissingDataError, match=r"It is no folder and no hub id\.\nNext: .* or a hub id such as"):
         local.find_model(name)
 
 
