@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from atrl_bench.errors import MissingDataError
-from atrl_bench.evaluation.tasks import find_task
+from atrl_bench.evaluation.tasks import expand, find_task
 from atrl_bench.experiments.answer_credit import TokenCredit, credit_of_cell
 from atrl_bench.experiments.definition import MAIN_TABLE, OWN
 from atrl_bench.experiments.judge_choice import of_one_judge
@@ -40,6 +40,9 @@ class Source:
     model: str | None = None  # the name or digest of one that was evaluated; None: one that was trained with AT-RL
     num_problems: int = 100  # the paper looks at as many samples of MathVision
     judge: JudgeConfig | None = None  # names the kinds of errors where nobody generated the problems
+
+    def __post_init__(self) -> None:
+        expand([self.task], are_stored=True)  # refuses a name that is none, with the nearest
 
     def missing(self, what: str, why: str = "") -> MissingDataError:
         return MissingDataError(what, why=why, next_step=f"atrl-bench run-table main_7b {self.run_dir.options}")

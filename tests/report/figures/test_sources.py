@@ -62,6 +62,11 @@ def test_an_unknown_figure_answers_with_the_nearest(run_dir):
         figure("conectivity", run_dir)
 
 
+def test_an_unknown_benchmark_answers_with_the_nearest(run_dir):
+    with pytest.raises(UnknownNameError, match="Did you mean mathvision_test"):
+        figure("errors", run_dir, task="mathvison_test")
+
+
 def test_a_model_that_was_not_evaluated_is_named(run_dir):
     with pytest.raises(MissingDataError, match="evaluation of nobody on mathvision_testmini"):
         figure("words", run_dir, model="nobody")
