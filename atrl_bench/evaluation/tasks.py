@@ -302,6 +302,13 @@ def statistic_of(task: str, metric: str) -> tuple[str, Mapping[str, Any]]:
     return f"{code.headline if name == 'headline' else name}@{num_repeats}", code.statistics
 
 
+def metric_name(tasks: Sequence[str], metric: str) -> str:
+    """`headline@N` by the name that these tasks give it; as it is where they give several."""
+    name, _, num_repeats = metric.partition("@")
+    names = {find_task(task).headline(int(num_repeats)) for task in tasks} if name == "headline" else {metric}
+    return names.pop() if len(names) == 1 else metric
+
+
 def _task(path: Path, config: dict[str, Any]) -> Task:
     with _telling(path):
         data = config["metadata"]

@@ -15,7 +15,7 @@ from shlex import quote
 from atrl_bench.errors import AtrlBenchError, MissingDataError
 from atrl_bench.evaluation.cell_spec import is_asked_so
 from atrl_bench.evaluation.image_condition import ImageCondition
-from atrl_bench.evaluation.tasks import Task, expand, find_task, list_suites, scored
+from atrl_bench.evaluation.tasks import Task, expand, find_task, list_suites, metric_name, scored
 from atrl_bench.experiments.definition import MAIN_TABLE, TableDefinition, list_tables, load_table, table_of_cells
 from atrl_bench.experiments.progress import short_label
 from atrl_bench.experiments.row_models import names_a_row, row_model, table_of
@@ -84,8 +84,8 @@ def _definition(labels: Sequence[str], tasks: Sequence[str], pairs: Pairs) -> Ta
         if "@" in name:
             columns += _withheld(name, f"mean@{num_repeats}")
             continue
-        subscript = find_task(tasks_of(name)[0]).headline(num_repeats) if len(set(repeats.values())) > 1 else ""
-        about = {"task": name, "metric": f"headline@{num_repeats}", "subscript": subscript}
+        metric = metric_name(tasks_of(name), f"headline@{num_repeats}")
+        about = {"task": name, "metric": metric, "subscript": metric if len(set(repeats.values())) > 1 else ""}
         columns.append({"id": name, "label": suites.get(name) or find_task(name).title, **about})
     return table_of_cells(
         "compare",

@@ -14,10 +14,12 @@ from typing import Any
 
 from atrl_bench.digests import plain
 from atrl_bench.errors import UnknownNameError
+from atrl_bench.evaluation.tasks import metric_name
 from atrl_bench.experiments.definition import AVERAGE, RowDefinition, as_typed, file_stem
 from atrl_bench.experiments.plan import Plan, best_rates, cell_keys, table_options
 from atrl_bench.models.templates import TEMPLATES, choose_template
 from atrl_bench.printable import Block, Command, Record, blocks_of
+from atrl_bench.report.cells import tasks_of
 from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Column, Table, TableCell
 from atrl_bench.report.table_run import read_table
@@ -94,8 +96,9 @@ class Explanation(Record):
 
     def _told(self, part: str) -> dict[str, str]:
         """What a template says of a part of the number: a name, a colon and the rest, a line each."""
-        about = {"cell": self.cell, "column": self.column, "how": self.how, "against": self.against}
-        lines = lines_of(f"explain_{part}.txt.j2", **about, correction=CORRECTION)
+        tasks = next((tasks_of(one.task) for one in self.plan.definition.columns if one.id == self.column.id), ())
+        about = {"cell": self.cell, "metric": metric_name(tasks, self.column.metric), "how": self.how}
+        lines = lines_of(f"explain_{part}.txt.j2", **about, against=self.against, correction=CORRECTION)
         return dict(line.split(": ", 1) for line in lines)
 
     def _published(self) -> dict[str, Any]:

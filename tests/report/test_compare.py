@@ -74,7 +74,7 @@ def test_repeats_are_counted_as_far_as_both_cells_have_them(store, tmp_path):
     fill_cell(store, spec("a", repeats=4), "++", "+-", "--", "--")
     fill_cell(store, spec("b", repeats=2), "--", "+-")
     table = compared(tmp_path, "a", "b", ["geoqa_test"])
-    assert table.columns[0].metric == "headline@2"
+    assert table.columns[0].metric == "mean@2"
     # A: (1 + 1)/2 = 1 and (1 + 0)/2 = 1/2; B: 1/2 and 0.
     assert cell_of(table).difference.estimate.mean == 0.5
     assert any("decoding.repeats: 4, 2" in note for note in table.notes)

@@ -1,6 +1,7 @@
 """Explain tells everything that a number was made of, from the store alone."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from stored import fill_table
@@ -86,6 +87,12 @@ def test_an_average_is_explained_by_its_columns(plan):
     assert list(record["evaluation"]) == sorted(COLUMNS)
     assert record["cell"]["estimate"]["mean"] == pytest.approx(0.75)
     assert record["how"].startswith("unweighted mean of geoqa_test, mathvista_testmini")
+
+
+def test_the_number_of_a_column_without_a_metric_is_called_as_its_benchmark_calls_it(plan):
+    columns = tuple(one.model_copy(update={"metric": "headline@1"}) for one in plan.definition.columns)
+    without = replace(plan, definition=plan.definition.model_copy(update={"columns": columns}))
+    assert "33.33 % (acc@1)" in text_of(explain(without, "zero_shot", "mathvista_testmini"))
 
 
 def test_a_row_that_was_not_run_is_explained_by_its_settings_and_the_command_that_fills_it(mini_world, tmp_path):
