@@ -16,7 +16,7 @@ from math import pi, sqrt
 
 from atrl_bench.grading.exact_numbers import DECIMAL, THOUSANDS, UnreadableError, parse_number, rational
 from atrl_bench.grading.numbers_in_text import sole_number
-from atrl_bench.grading.spelling import NUMBER_WORDS, clean, fold
+from atrl_bench.grading.spelling import NUMBER_VALUES, clean, fold
 from atrl_bench.grading.units import split_counted, split_unit
 
 MAX_CHARS = 400  # longer texts are not answers that this grammar reads
@@ -81,8 +81,8 @@ class ParsedAnswer:
 
     @cached_property
     def squeezed(self) -> str:
-        """The text in its one spelling without spaces: equal means typographically the same."""
-        return "".join(self.cleaned.split())
+        """The text in its one spelling without spaces but those in "1 2/3": equal means typographically the same."""
+        return _SPACE.sub("", self.cleaned)
 
     @cached_property
     def folded(self) -> str:
@@ -106,6 +106,12 @@ class ParsedAnswer:
             sides = self.cleaned.split("≈")
             parts = [parse(sides[0]), parse(sides[-1])]
         return tuple(part.value for part in parts if part.value is not None)
+
+    @cached_property
+    def is_unsolved(self) -> bool:
+        """Whether it has an equation in terms, `2x - y = 3`, and not only values of what is named, `AB = 3`."""
+        equations = (part.split("=") for part in _split_commas(_AND.sub(",", self.cleaned)))
+        return any(len(sides) == 2 and _TERMS.search(sides[0]) for sides in equations)
 
     @cached_property
     def sole_number(self) -> Value | None:
@@ -132,6 +138,9 @@ def parse(text: str) -> ParsedAnswer:
     return ParsedAnswer(text)
 
 
+# Of the spaces between digits only those before groups of three go: 1 000 000.
+_SPACE = re.compile(r"(?<!\d)\s+|\s+(?!\d)|(?<=\d)\s(?=\d{3}(?:\s\d{3})*(?!\S))")
+_TERMS = re.compile(r"[A-Za-z)|]\s?[-+*/^]|[-+*/^]\s?[A-Za-z(|∠\\]|\d\s?[A-Za-z(]")
 _FORMULA = re.compile(r"[\d\\^=<>≤≥∞∪∩√π+*/]|\b[A-Za-z]\b")
 _NAMES_A_THING = re.compile(r"n ?/ ?a|[\w ./-]{1,100}\.(?:png|jpe?g|gif|bmp|webp|svg)", re.I)  # no question for sympy
 _LONG_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{4,}\b")
@@ -148,7 +157,8 @@ _LEADING = re.compile(
 _NAME = re.compile(
     r"(?:[∠△]|\\angle|\\triangle|angle|length|area|perimeter)?\s?[A-Za-z]{1,12}'?(?:_\{?\w{1,8}\}?)?(?:\s?[A-Za-z]{1,12}){0,4}(?:\([a-z]\))?\s*\Z"
 )
-_NAMED_TUPLE = re.compile(r"\([A-Za-z]\w?(?: ?, ?[A-Za-z]\w?){1,5}\) ?= ?(?=\()")  # (x, y) = (1, 2)
+# (x, y) = (1, 2), and the point P(1, 2)
+_NAMED_TUPLE = re.compile(r"\([A-Za-z]\w?(?: ?, ?[A-Za-z]\w?){1,5}\) ?= ?(?=\()|\A[A-Z]'? ?(?=\([^()]*,[^()]*\)\Z)")
 _AND = re.compile(r"\s+(?:and|or)\s+|[;；]\s*", re.I)
 _DASHED = re.compile(r"\d+(?:-\d+)+")  # "5-4-3-2-1", "2014-2016": an order or a span, not a difference
 _HAS_VALUE = re.compile(r"[\dπ]")
@@ -160,12 +170,10 @@ def _value(text: str) -> Value:
     value = _quantity(text) or _bracketed(text)
     if value is not None:
         return value
-    if _is_wording(text):
-        words = fold(text)
-        if words in NUMBER_WORDS[:13]:
-            return Quantity(tuple(rational(Fraction(NUMBER_WORDS.index(words))).items()), "", 0)
-        if words:
-            return Words(words)
+    if (number := NUMBER_VALUES.get(" ".join(text.lower().replace("-", " ").split()))) is not None:
+        return Quantity(tuple(rational(Fraction(number)).items()), "", 0)
+    if _is_wording(text) and (words := fold(text)):
+        return Words(words)
     raise UnreadableError(text)
 
 
@@ -233,7 +241,7 @@ def _is_wording(text: str) -> bool:
     """Whether the text is words, not a formula: no LaTeX, no operators, and no letters that are variables."""
     if any(sign in text for sign in "\\^√=<>≤≥{}｛｝∪∩±|_∞"):
         return False
-    return not re.search(r"\d\s*[A-Za-z]\b|[-+*/(]\s*[A-Za-z]\b|\b[A-Za-z]\s*[-+*/(]", text)
+    return not re.search(r"\d\s*[A-Za-z]\b|[-+*/(]\s*[A-Za-z]\b|\b[A-Za-z]\s*[-+*/(]|π\s?[A-Za-z]\b", text)
 
 
 def depths(text: str) -> list[int]:

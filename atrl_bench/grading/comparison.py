@@ -96,16 +96,22 @@ def _compare_options(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingC
             return Match(False, f"fits the options {' and '.join(matching)}")
     if matching:
         return Match(right in matching, f"the text of option {' and '.join(matching)}, gold {right}")
-    gold_formula = gold.choices[right_index].formula
-    if answer.value is None and answer.formula is not None and gold_formula is not None:
-        return PendingCheck(answer.text, gold_formula, answer.formula)
+    choice = gold.choices[right_index]
+    is_formula = answer.value is None or _is_equation(choice, answer)
+    if is_formula and answer.formula is not None and choice.formula is not None:
+        return PendingCheck(answer.text, choice.formula, answer.formula)
     return Match(False, "equal to no option")
 
 
 def _same_option(choice: ParsedAnswer, answer: ParsedAnswer) -> bool:
-    if choice.value is None or answer.value is None:
+    if choice.value is None or answer.value is None or _is_equation(choice, answer):
         return False
     return _equal(choice.value, _number_for(choice.value, answer.value, answer), AS_IN_A_LIST)
+
+
+def _is_equation(gold: ParsedAnswer, answer: ParsedAnswer) -> bool:
+    """Whether it takes more than a value: x + y = 3 is neither x - y = 3 nor 3. Where 3 is asked for it may name it."""
+    return gold.is_unsolved or (answer.is_unsolved and "=" in gold.cleaned)
 
 
 def _compare_values(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingCheck:
@@ -113,7 +119,7 @@ def _compare_values(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingCh
         return Match(True, "same in another spelling")
     if gold.gold.kind == "text":
         return Match(answer.folded == gold.answer.folded, "compared as words")
-    if gold.value is None or not answer.values:
+    if _is_equation(gold.answer, answer) or gold.value is None or not answer.values:
         if gold.answer.formula is not None and answer.formula is not None:
             return PendingCheck(answer.text, gold.answer.formula, answer.formula)
         if gold.value is None or answer.formula is not None:

@@ -43,7 +43,8 @@ _REWRITES = tuple(
         (r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", "*"),
         (r"\\div(?![a-z])", "/"),
         (r"\\approx(?![a-z])|\\simeq(?![a-z])", "≈"),
-        (r"\\infty(?![a-z])", "∞"),
+        (r"\\infty(?![a-z])|(?<![A-Za-z\\])infinity(?![A-Za-z])", "∞"),
+        (r"\\(?:varnothing|emptyset)(?![a-z])|\\\{\s?\\\}", "∅"),
         (r"(?:\\sqrt|(?<![A-Za-z\\])sqrt)(?![a-z])", "√"),
         (r"\\\{", "｛"),
         (r"\\\}", "｝"),
@@ -52,7 +53,7 @@ _REWRITES = tuple(
         (r"\s{2,}", " "),
     )
 )  # fmt: skip
-_NEEDS_REWRITE = re.compile(r"[\\$~&{}]|\*\*|pi|sqrt|\^|\s\s")
+_NEEDS_REWRITE = re.compile(r"[\\$~&{}]|\*\*|pi|sqrt|infinity|\^|\s\s")
 
 
 def clean(text: str) -> str:

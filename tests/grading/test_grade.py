@@ -50,6 +50,8 @@ RIGHT = [
     (r"\boxed{12 apples}", "12"),
     (r"\boxed{\text{approximately } 12}", "12"),
     (r"\boxed{twelve}", "12"),
+    (r"\boxed{\text{Twenty-one}}", "21"),
+    (r"\boxed{1 000 000}", "1000000"),
     (r"\boxed{２５}", "25"),
     # Roots and π, exactly.
     (r"\boxed{5√{3}}", "5√{3}"),
@@ -76,6 +78,9 @@ RIGHT = [
     (r"\boxed{1.50 dollars}", "$1.5"),
     # Several values.
     (r"\boxed{(3,-4)}", "(3, -4)"),
+    (r"\boxed{P(3,-4)}", "(3, -4)"),
+    (r"\boxed{\{\}}", r"\varnothing"),
+    (r"\boxed{-infinity}", r"-\infty"),
     (r"\boxed{\left(\frac{1}{2}, 3\right)}", "(0.5,3)"),
     (r"\boxed{\{3, 1, 2\}}", r"\{1,2,3\}"),
     (r"\boxed{x = 1 \text{ or } x = 2}", "2, 1"),
@@ -121,6 +126,8 @@ WRONG = [
     (r"\boxed{A}", "3:00 AM"),
     (r"\boxed{3:00 PM}", "3:00 AM"),
     (r"\boxed{10}", "10√{2}"),
+    (r"\boxed{12/3}", "1 2/3"),
+    (r"\boxed{12}", "1 2"),
     (r"\boxed{5\sqrt{2}}", "5cm"),
     (r"\boxed{3.14}", r"\pi"),
     (r"\boxed{5 cm}", "5 m"),
@@ -333,13 +340,22 @@ def test_formulas_are_compared_by_sympy_in_a_worker(pool):
         (r"\boxed{y = 2x + 1}", Gold("y=1+2x")),
         (r"\boxed{(-\infty,2)\cup(3,\infty)}", Gold(r"(3, \infty) \cup (-\infty, 2)")),
         (r"\boxed{AB = CD}", Gold("CD=AB")),
+        (r"\boxed{3x^2 + 4y^2 = 12}", Gold("x^2/4+y^2/3=1")),
+        (r"\boxed{x-y=1, x+y=3}", Gold("x+y=3, x-y=1")),
+        (r"\boxed{y-3=-x}", Gold("A", choices=("x+y=3", "x-y=3"))),
         (r"\boxed{\sqrt{2+\sqrt{3}}}", Gold(r"\frac{\sqrt6+\sqrt2}{2}")),
         (r"\boxed{\sqrt[3]{8}}", Gold("2")),
         (r"\boxed{x^2+2x}", Gold("(x+1)^2")),
         (r"\boxed{x+x+1}", Gold("2x")),
+        (r"\boxed{x^2/3+y^2/4=1}", Gold("x^2/4+y^2/3=1")),  # both are 1
+        (r"\boxed{2x=5}", Gold("x=5")),
+        (r"\boxed{2\pi R}", Gold(r"2\pi r")),
+        (r"\boxed{x-3y=1, x+2y=3}", Gold("x+y=3, x-y=1")),
+        (r"\boxed{0}", Gold("2x-y+1=0")),
+        (r"\boxed{2x-y=3}", Gold("A", choices=("x+y=3", "x-y=5"))),
     ]
     verdicts = pool.grade_many(answers)
-    assert [verdict.state for verdict in verdicts] == ["correct"] * 6 + ["wrong"] * 2
+    assert [verdict.state for verdict in verdicts] == ["correct"] * 9 + ["wrong"] * 8
     assert {verdict.grader for verdict in verdicts} == {"symbolic"}
 
 
