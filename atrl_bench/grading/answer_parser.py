@@ -17,7 +17,7 @@ from math import pi, sqrt
 from atrl_bench.grading.exact_numbers import DECIMAL, THOUSANDS, UnreadableError, parse_number, rational
 from atrl_bench.grading.numbers_in_text import sole_number
 from atrl_bench.grading.spelling import NUMBER_VALUES, clean, fold
-from atrl_bench.grading.units import split_counted, split_unit
+from atrl_bench.grading.units import split_counted, split_unit, unit_factor
 
 MAX_CHARS = 400  # longer texts are not answers that this grammar reads
 
@@ -167,7 +167,7 @@ _HAS_VALUE = re.compile(r"[\dπ]")
 def _value(text: str) -> Value:
     text = _LEADING.sub("", text.strip(), count=1) if _LEADING.match(text.strip()) else text.strip()
     text = _NAMED_TUPLE.sub("", _right_side(text))
-    value = _quantity(text) or _bracketed(text)
+    value = _quantity(text) or _in_two_units(text) or _bracketed(text)
     if value is not None:
         return value
     if (number := NUMBER_VALUES.get(" ".join(text.lower().replace("-", " ").split()))) is not None:
@@ -209,6 +209,22 @@ def _quantity(text: str) -> Quantity | None:
     plain = DECIMAL.match(bare.replace(",", ""))
     decimals = len(plain[1] or "") if plain else None
     return Quantity(tuple(sorted(number.items())), unit, decimals, percent)
+
+
+_TWO_UNITS = re.compile(r"(\d[\d.]*\s?[^\W\d_]+),?\s(?:and\s)?(\d[\d.]*\s?[^\W\d_]+)")
+
+
+def _in_two_units(text: str) -> Quantity | None:
+    """What `1 hour 30 minutes` is in the smaller of its units."""
+    match = _TWO_UNITS.fullmatch(text)
+    larger, smaller = map(_quantity, match.groups()) if match else (None, None)
+    if larger is None or smaller is None or larger.rational is None or smaller.rational is None:
+        return None
+    of_larger, of_smaller = unit_factor(larger.unit), unit_factor(smaller.unit)
+    if of_larger is None or of_smaller is None or of_larger[0] != of_smaller[0] or of_larger[1] <= of_smaller[1]:
+        return None
+    total = larger.rational * of_larger[1] / of_smaller[1] + smaller.rational
+    return Quantity(tuple(rational(total).items()), smaller.unit, smaller.decimals)
 
 
 def _bracketed(text: str) -> Bracketed | None:

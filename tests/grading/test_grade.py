@@ -97,6 +97,8 @@ RIGHT = [
     (r"\boxed{5000 J}", "5 kJ"),
     (r"\boxed{24 hours}", "1 day"),
     (r"\boxed{5 cm}", "5 degrees"),
+    (r"\boxed{1 hour and 30 minutes}", "90 min"),
+    (r"\boxed{66 in}", "5 ft 6 in"),
     (r"\boxed{about 5}", "5"),
     # A gold answer that begins with a letter is no option for that.
     (r"\boxed{10}", "F = 10"),
@@ -114,6 +116,8 @@ WRONG = [
     (r"\boxed{x=2,y=1}", "x=1,y=2"),
     (r"\boxed{2, 1}", "x=1,y=2"),
     (r"\boxed{5 feet}", "5 inches"),
+    (r"\boxed{5 feet}", "5 ft 6 in"),
+    (r"\boxed{1 h 31 min}", "90 min"),
     (r"\boxed{3 days}", "3 hours"),
     (r"\boxed{60 km/h}", "60 m/s"),
     (r"\boxed{5 cents}", "5 dollars"),
