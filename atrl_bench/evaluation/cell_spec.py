@@ -24,7 +24,7 @@ from atrl_bench.profiles import Profile
 from atrl_bench.results.store import Store
 from atrl_bench.sandbox.isolation import CODE_ISOLATION, NOT_PERMITTED, is_permitted
 
-GRADER_VERSION = "6"  # changes with any verdict
+GRADER_VERSION = "7"  # changes with any verdict
 GRADING_FIELDS = ("grader_version", "judge", "charts")  # cells that differ only here have the same answers
 # Rules of others, in the release that decides here: no key depends on what is installed.
 PUBLISHED_GRADERS = {"mathruler": "0.1.0"}
