@@ -16,7 +16,7 @@ from math import pi, sqrt
 
 from atrl_bench.grading.exact_numbers import DECIMAL, THOUSANDS, UnreadableError, parse_number, rational
 from atrl_bench.grading.numbers_in_text import sole_number
-from atrl_bench.grading.spelling import NUMBER_VALUES, clean, fold
+from atrl_bench.grading.spelling import clean, fold, spelled_number
 from atrl_bench.grading.units import split_counted, split_unit, unit_factor
 
 MAX_CHARS = 400  # longer texts are not answers that this grammar reads
@@ -44,7 +44,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Bracketed:
-    """Several values: a tuple or interval with its brackets, a set `{}`, or a bare enumeration `""`.
+    """Several values: a tuple or interval with its brackets, a set `{}`, a ratio `:`, or a bare enumeration `""`.
 
     `names` are what the items were assigned to, "" for those that were not: `x=1, y=2`.
     """
@@ -128,7 +128,7 @@ class ParsedAnswer:
             return None
         text, _ = split_unit(text)
         for root in _ROOTS:
-            text = root.sub(r"\\sqrt{\1}", text)
+            text = root.sub(r"\\sqrt\1{\2}", text)
         return text.translate(_TO_LATEX)
 
 
@@ -144,7 +144,10 @@ _TERMS = re.compile(r"[A-Za-z)|]\s?[-+*/^]|[-+*/^]\s?[A-Za-z(|∠\\]|\d\s?[A-Za-
 _FORMULA = re.compile(r"[\d\\^=<>≤≥∞∪∩√π+*/]|\b[A-Za-z]\b")
 _NAMES_A_THING = re.compile(r"n ?/ ?a|[\w ./-]{1,100}\.(?:png|jpe?g|gif|bmp|webp|svg)", re.I)  # no question for sympy
 _LONG_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{4,}\b")
-_ROOTS = (re.compile(r"√\s?(\d+|π)"), re.compile(r"√\s?\(([^()]*)\)"))  # the second may hold the first
+_ROOTS = (  # the second may hold the first
+    re.compile(r"√(\[\w\])?\s?(\d+|π|[A-Za-z])"),
+    re.compile(r"√(\[\w\])?\s?\(([^()]*)\)"),
+)
 _LATEX = (r"\sqrt", r"\pi ", r"\infty ", r"\{", r"\}", "", r"\le ", r"\ge ", r"\cup ", r"\cap ", r"\pm ", r"\cdot ")
 _TO_LATEX = str.maketrans(dict(zip("√π∞｛｝°≤≥∪∩±*", _LATEX, strict=True)))
 
@@ -167,10 +170,10 @@ _HAS_VALUE = re.compile(r"[\dπ]")
 def _value(text: str) -> Value:
     text = _LEADING.sub("", text.strip(), count=1) if _LEADING.match(text.strip()) else text.strip()
     text = _NAMED_TUPLE.sub("", _right_side(text))
-    value = _quantity(text) or _in_two_units(text) or _bracketed(text)
+    value = _quantity(text) or _in_two_units(text) or _ratio(text) or _bracketed(text)
     if value is not None:
         return value
-    if (number := NUMBER_VALUES.get(" ".join(text.lower().replace("-", " ").split()))) is not None:
+    if (number := spelled_number(text)) is not None:
         return Quantity(tuple(rational(Fraction(number)).items()), "", 0)
     if _is_wording(text) and (words := fold(text)):
         return Words(words)
@@ -225,6 +228,15 @@ def _in_two_units(text: str) -> Quantity | None:
         return None
     total = larger.rational * of_larger[1] / of_smaller[1] + smaller.rational
     return Quantity(tuple(rational(total).items()), smaller.unit, smaller.decimals)
+
+
+def _ratio(text: str) -> Bracketed | None:
+    """`3:2` and `1:√3:2`, but no time of day: "4:05"."""
+    parts = text.split(":")
+    if len(parts) == 1 or any(part.lstrip().startswith("0") for part in parts):
+        return None
+    items = [item for part in parts if (item := _quantity(part)) is not None and not item.unit]
+    return Bracketed(":", tuple(items)) if len(items) == len(parts) else None
 
 
 def _bracketed(text: str) -> Bracketed | None:

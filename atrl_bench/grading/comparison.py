@@ -8,13 +8,13 @@ decimal places of an exact gold are accepted as exact.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from atrl_bench.grading.answer_parser import Bracketed, ParsedAnswer, Quantity, Value, Words, parse
+from atrl_bench.grading.exact_numbers import Surd, multiply
 from atrl_bench.grading.extraction import last_boxed
 from atrl_bench.grading.options import lone_letter, named_options, option_letter
 from atrl_bench.grading.units import unit_factor
@@ -23,6 +23,7 @@ from atrl_bench.results.records import NUM_UNKNOWN_CHOICES, Gold
 
 DECIMALS_THAT_COUNT = 2  # a gold of 50.27 was rounded, so an exact answer may be too; one of 0.5 was not
 EXACT_DECIMALS = 4  # correct decimal places of an exact gold that pass for it
+ONE = Quantity((((1, 0), Fraction(1)),))
 AS_IN_A_LIST = Gold("", kind="list")  # how the values of two options are compared
 
 
@@ -130,16 +131,23 @@ def _compare_values(gold: ParsedGold, answer: ParsedAnswer) -> Match | PendingCh
 
 
 def _equal_ratio(gold: Value, answer: Value) -> bool:
-    """Whether one is a ratio and the other its value: 3:2 and 3/2."""
-    for number, text in ((gold, answer), (answer, gold)):
-        if isinstance(number, Quantity) and isinstance(text, Words) and (ratio := _RATIO.fullmatch(text.text)):
-            value = parse(f"({ratio[1]})/({ratio[2]})").value
-            return isinstance(value, Quantity) and not number.unit and value.terms == number.terms
-    return False
+    """Whether two are the same ratio, 3:2 and 6:4, or one the value of the other, 3/2; 6:30 may be a time of day."""
+    left, right = _terms_of_ratio(gold), _terms_of_ratio(answer)
+    if isinstance(gold, Bracketed) and isinstance(answer, Bracketed) and (_may_be_time(gold) or _may_be_time(answer)):
+        return left == right
+    if not left or len(left) != len(right):
+        return False
+    return all(multiply(one, right[0]) == multiply(other, left[0]) for one, other in zip(left, right, strict=True))
 
 
-# Not a time of day: "4:05" is no ratio, "4:5" is one.
-_RATIO = re.compile(r"([1-9√π][\d√π]{0,20}):([1-9√π][\d√π]{0,20})")
+def _terms_of_ratio(value: Value) -> list[Surd]:
+    items: tuple[Value, ...] = value.items if isinstance(value, Bracketed) and value.brackets == ":" else (value, ONE)
+    return [dict(item.terms) for item in items if isinstance(item, Quantity) and not item.unit]
+
+
+def _may_be_time(ratio: Bracketed) -> bool:
+    hours_minutes = [item.rational for item in ratio.items if isinstance(item, Quantity)]
+    return len(hours_minutes) == 2 and hours_minutes[0] in range(25) and hours_minutes[1] in range(10, 60)
 
 
 def _number_for(gold: Value, value: Value, answer: ParsedAnswer) -> Value:
@@ -154,6 +162,8 @@ def _equal(gold: Value, answer: Value, rules: Gold) -> bool:
         return _equal_quantities(gold, answer, rules)
     if isinstance(gold, Words) and isinstance(answer, Words):
         return gold.text == answer.text
+    if any(isinstance(value, Bracketed) and value.brackets == ":" for value in (gold, answer)):
+        return _equal_ratio(gold, answer)
     if isinstance(gold, Bracketed) and isinstance(answer, Bracketed):
         return _equal_items(gold, answer, rules)
     # {5} and 5 say the same.
@@ -161,7 +171,7 @@ def _equal(gold: Value, answer: Value, rules: Gold) -> bool:
         return _equal(gold.items[0], answer, rules)
     if isinstance(answer, Bracketed) and answer.brackets == "{}" and len(answer.items) == 1:
         return _equal(gold, answer.items[0], rules)
-    return _equal_ratio(gold, answer)
+    return False
 
 
 def _equal_items(gold: Bracketed, answer: Bracketed, rules: Gold) -> bool:

@@ -43,8 +43,6 @@ def _mixed(match: re.Match[str]) -> str:
 _TO_PYTHON: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (re.compile(pattern), python)
     for pattern, python in (
-        (r"\\frac\s*([\dπ])", r"\\frac{\1}"),  # \frac12
-        (r"(\\frac\s*\{[^{}]*\})\s*([\dπ])", r"\1{\2}"),
         (r"(?<![\d.,*/^√)}π])(?<![*/^√)}π]\s)(\d+)\s*\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", _mixed),
         (r"(?<![\d.,*/^√)}π])(?<![*/^√)}π]\s)(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", _mixed),
         (r"\}\s*\{", " , "),  # no comma of thousands
@@ -116,7 +114,7 @@ def _add(left: Surd, right: Surd, sign: int = 1) -> Surd:
     return _collected([*left.items(), *((key, sign * value) for key, value in right.items())])
 
 
-def _multiply(left: Surd, right: Surd) -> Surd:
+def multiply(left: Surd, right: Surd) -> Surd:
     terms = []
     for ((r, k), p), ((s, j), q) in product(left.items(), right.items()):
         outside, inside = _split_square(r * s)
@@ -130,11 +128,11 @@ def _divide(left: Surd, right: Surd) -> Surd:
     if len(right) == 2 and len({k for _, k in right}) == 1:  # 1/(√3-1): multiply by the conjugate
         (first, p), (second, q) = right.items()
         conjugate = {first: p, second: -q}
-        return _divide(_multiply(left, conjugate), _multiply(right, conjugate))
+        return _divide(multiply(left, conjugate), multiply(right, conjugate))
     if len(right) > 1:
         raise UnreadableError("division by a sum of roots")
     (((r, k), q),) = right.items()
-    return _multiply(left, {(r, -k): 1 / (q * r)})
+    return multiply(left, {(r, -k): 1 / (q * r)})
 
 
 def _power(base: Surd, exponent: Surd) -> Surd:
@@ -147,7 +145,7 @@ def _power(base: Surd, exponent: Surd) -> Surd:
         raise UnreadableError("an exponent out of range")
     result = rational(Fraction(1))
     for _ in range(abs(int(value))):
-        result = _multiply(result, base)
+        result = multiply(result, base)
     return _divide(rational(Fraction(1)), result) if value < 0 else result
 
 
@@ -190,7 +188,7 @@ _PREFIXES: Mapping[type[ast.unaryop], Callable[[Surd], Surd]] = {
 _OPERATIONS: Mapping[type[ast.operator], Callable[[Surd, Surd], Surd]] = {
     ast.Add: _add,
     ast.Sub: partial(_add, sign=-1),
-    ast.Mult: _multiply,
+    ast.Mult: multiply,
     ast.Div: _divide,
     ast.Pow: _power,
 }

@@ -18,7 +18,7 @@ _CHARACTERS = str.maketrans(
         **dict.fromkeys("掳º˚", "°"),  # 掳 is the degree sign, once read in a Chinese code page
         **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad"),
         **dict.fromkeys("\t\n\r\f\v\u00a0\u2009\u202f\u3000", " "),
-        **dict(zip("、。≅≃𝜋", ",.≈≈π", strict=True)),
+        **dict(zip("、。≅≃𝜋∶", ",.≈≈π:", strict=True)),
         **{power: f"^{digit}" for power, digit in zip("²³", "23", strict=True)},
         **{char: rf"\frac{{{above}}}{{{below}}}" for char, above, below in zip("½⅓⅔¼¾", "11213", "23344", strict=True)},
     }
@@ -39,8 +39,13 @@ _REWRITES = tuple(
         (r"\\%|\\percent\b", "%"),
         (r"\\pi(?![a-z])", "π"),
         (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
+        (r"\\frac\s*([\dA-Za-zπ])", r"\\frac{\1}"),  # \frac12, \frac{\sqrt2}2
+        (r"(\\frac\s*\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})\s*([\dA-Za-zπ])", r"\1{\2}"),
+        (r"\\langle(?![a-z])", "("),
+        (r"\\rangle(?![a-z])", ")"),
         (r"\\(?:times|cdot|ast)(?![a-z])", "*"),
         (r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", "*"),
+        (r"(?<![\w.])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})(?![\w.])", r"\1*10^{\2}"),
         (r"\\div(?![a-z])", "/"),
         (r"\\approx(?![a-z])|\\simeq(?![a-z])", "≈"),
         (r"\\infty(?![a-z])|(?<![A-Za-z\\])infinity(?![A-Za-z])", "∞"),
@@ -53,7 +58,7 @@ _REWRITES = tuple(
         (r"\s{2,}", " "),
     )
 )  # fmt: skip
-_NEEDS_REWRITE = re.compile(r"[\\$~&{}]|\*\*|pi|sqrt|infinity|\^|\s\s")
+_NEEDS_REWRITE = re.compile(r"[\\$~&{}]|\*\*|pi|sqrt|infinity|\d[eE][-+\d]|\^|\s\s")
 
 
 def clean(text: str) -> str:
@@ -64,8 +69,8 @@ def clean(text: str) -> str:
     if _NEEDS_REWRITE.search(text):
         for pattern, replacement in _REWRITES:
             text = pattern.sub(replacement, text)
-    # An exclamation mark after a number is a factorial.
-    return re.sub(r"(?<=[A-Za-z])!+$", "", text.lstrip(" ,;:!*`\"'").rstrip(" .,;:*`\"'"))
+    # An exclamation mark after a number or a variable is a factorial.
+    return re.sub(r"(?<=[A-Za-z]{2})!+$", "", text.lstrip(" ,;:!*`\"'").rstrip(" .,;:*`\"'"))
 
 
 _ARTICLES = re.compile(r"\b(?:the|an?)\s+|[^\w\s+\-*/^=<>|∞∪∩:≤≥±!∅]")
@@ -81,6 +86,11 @@ NUMBER_VALUES = {word: value for value, word in enumerate(NUMBER_WORDS)} | {
     for place, tens in enumerate(TENS, start=2)
     for value, one in enumerate(("", *NUMBER_WORDS[1:10]))
 }
+
+
+def spelled_number(text: str) -> int | None:
+    """The number that is all of a text, in words: "thirty-six"."""
+    return NUMBER_VALUES.get(" ".join(_ARTICLES.sub("", text.casefold().replace("-", " ")).split()))
 
 
 def in_digits(number: str) -> str:

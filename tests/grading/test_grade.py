@@ -53,6 +53,11 @@ RIGHT = [
     (r"\boxed{\text{Twenty-one}}", "21"),
     (r"\boxed{1 000 000}", "1000000"),
     (r"\boxed{２５}", "25"),
+    (r"\boxed{2.5e-4}", "0.00025"),
+    # Ratios, also of three and not in lowest terms; a time of day is only itself.
+    (r"\boxed{6:8}", "3:4"),
+    (r"\boxed{3/4}", "3:4"),
+    (r"\boxed{\sqrt2 : 2 : 2\sqrt{2}}", r"1:\sqrt{2}:2"),
     # Roots and π, exactly.
     (r"\boxed{5√{3}}", "5√{3}"),
     (r"\boxed{5\sqrt3}", "5√{3}米"),
@@ -131,6 +136,10 @@ WRONG = [
     (r"\boxed{3:00 PM}", "3:00 AM"),
     (r"\boxed{10}", "10√{2}"),
     (r"\boxed{12/3}", "1 2/3"),
+    (r"\boxed{n}", "n!"),
+    (r"\boxed{1:2:\sqrt{2}}", r"1:\sqrt{2}:2"),
+    (r"\boxed{1, 2}", "1:2"),
+    (r"\boxed{2:10}", "6:30"),
     (r"\boxed{12}", "1 2"),
     (r"\boxed{5\sqrt{2}}", "5cm"),
     (r"\boxed{3.14}", r"\pi"),
@@ -349,6 +358,8 @@ def test_formulas_are_compared_by_sympy_in_a_worker(pool):
         (r"\boxed{y-3=-x}", Gold("A", choices=("x+y=3", "x-y=3"))),
         (r"\boxed{\sqrt{2+\sqrt{3}}}", Gold(r"\frac{\sqrt6+\sqrt2}{2}")),
         (r"\boxed{\sqrt[3]{8}}", Gold("2")),
+        (r"\boxed{v_0t + \frac12at^2}", Gold(r"\frac{1}{2}at^{2}+v_0t")),
+        (r"\boxed{\frac{\sqrt x}2}", Gold(r"\frac12 x^{1/2}")),
         (r"\boxed{x^2+2x}", Gold("(x+1)^2")),
         (r"\boxed{x+x+1}", Gold("2x")),
         (r"\boxed{x^2/3+y^2/4=1}", Gold("x^2/4+y^2/3=1")),  # both are 1
@@ -359,7 +370,7 @@ def test_formulas_are_compared_by_sympy_in_a_worker(pool):
         (r"\boxed{2x-y=3}", Gold("A", choices=("x+y=3", "x-y=5"))),
     ]
     verdicts = pool.grade_many(answers)
-    assert [verdict.state for verdict in verdicts] == ["correct"] * 9 + ["wrong"] * 8
+    assert [verdict.state for verdict in verdicts] == ["correct"] * 11 + ["wrong"] * 8
     assert {verdict.grader for verdict in verdicts} == {"symbolic"}
 
 
