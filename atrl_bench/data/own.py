@@ -255,7 +255,7 @@ def _answer_of(cell: Any) -> str:
     turns = turns_of(cell)
     if turns is not None:
         return _text(turns[-1][1]) if turns and turns[-1][0] == "assistant" else ""
-    return "" if cell is None else str(cell)
+    return "" if cell is None or cell != cell else str(cell)  # NaN, as pandas writes what is not there
 
 
 def system_of(cell: Any) -> str:

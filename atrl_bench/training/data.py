@@ -8,7 +8,7 @@ files beside the table are decoded then for the first time: where one cannot be,
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -173,19 +173,19 @@ class TrainingData:
             )
 
     def without_long_prompts(self, processor: Any, max_prompt_tokens: int) -> TrainingData:
-        """The data without problems whose prompt has more than `max_prompt_tokens` tokens in any template.
+        """The data without problems that cannot be asked: the prompt has too many tokens in any template, or marks.
 
         A video is counted at its largest, `video_max_pixels` in each frame: its file is not opened.
         """
         longest = max(range(len(TEMPLATES)), key=lambda template: len(TEMPLATES[template]))
-        texts = []
-        for problem in self.problems:
-            texts.append(
-                processor.apply_chat_template(problem.messages(longest), tokenize=False, add_generation_prompt=True)
-            )
-        kept = []
+        prompts = [problem.messages(longest) for problem in self.problems]
+        texts = [processor.apply_chat_template(one, tokenize=False, add_generation_prompt=True) for one in prompts]
+        kept, left_out = [], Counter(self.left_out)
         token_ids = processor.tokenizer(texts)["input_ids"]
-        for problem, text, ids in zip(self.problems, texts, token_ids, strict=True):
+        for problem, prompt, text, ids in zip(self.problems, prompts, texts, token_ids, strict=True):
+            if mark := _marks_in_words(processor, prompt):
+                left_out[f"{mark} in its words, which the processor takes for one"] += 1
+                continue
             # Each placeholder in the text becomes as many tokens as its image or video has.
             num_tokens = len(ids) + len(problem.videos) * (self._most_video_tokens() - 1)
             try:
@@ -200,18 +200,26 @@ class TrainingData:
                 num_tokens += len(processor(text=[text], images=[problem.decoded()])["input_ids"][0]) - len(ids)
             if num_tokens <= max_prompt_tokens:
                 kept.append(problem)
-        num_long = len(self.problems) - len(kept)
+            else:
+                left_out["prompt too long"] += 1
         if not kept:
             raise MissingDataError(
-                f"Every prompt of {self.name} is longer than {max_prompt_tokens} tokens.",
+                f"No prompt of {self.name} can be asked within {max_prompt_tokens} tokens.",
+                why=", ".join(f"{count} {reason}" for reason, count in left_out.items()),
                 next_step="raise max_prompt_tokens or lower max_pixels",
             )
-        left_out = self.left_out | ({"prompt too long": num_long} if num_long else {})
-        return replace(self, problems=kept, left_out=left_out)
+        return replace(self, problems=kept, left_out=dict(left_out))
 
     def _most_video_tokens(self) -> int:
         per_frame = (self.video_max_pixels or 0) // SIDE**2
         return self.num_frames // TEMPORAL_PATCH * per_frame
+
+
+def _marks_in_words(processor: Any, prompt: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the words of a prompt have that its processor takes for the place of an image or a video, if anything."""
+    words = "\n".join(part["text"] for turn in prompt for part in turn["content"] if part["type"] == "text")
+    marks = [getattr(processor, f"{kind}_token", None) for kind in ("image", "video")]
+    return next((mark for mark in marks if mark and mark in words), None)
 
 
 def stream_problems(name: str, data_dir: Path | None) -> Iterator[TrainingProblem]:

@@ -1,6 +1,7 @@
 """A user's own training set: what its columns are called, what its rows show, and what is said of a bad one."""
 
 import json
+import math
 
 import fake_backend
 import pyarrow
@@ -12,7 +13,7 @@ from PIL import Image
 from programs import printed
 
 from atrl_bench.data.dataset import data_digest
-from atrl_bench.data.own import resolved, with_columns
+from atrl_bench.data.own import answers_of, resolved, with_columns
 from atrl_bench.data.sets import find_set
 from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.evaluation.tasks import find_task
@@ -106,6 +107,7 @@ def test_a_picture_that_a_cell_names_in_place_of_its_bytes_is_in_the_key(tmp_pat
 def test_answers_of_numbers_and_of_words_are_what_they_are(tmp_path):
     rows = [{"question": "2 + 2?", "answer": 4}, {"question": "Which?", "answer": "x + 1"}]
     assert [problem.answer for problem in problems(written(tmp_path / "mine.jsonl", rows))] == ["4", "x + 1"]
+    assert answers_of(math.nan) == answers_of(None) == [""], "as pandas and json.dumps write what is not there"
 
 
 def test_conversations_of_trl_verl_and_llava_are_questions_with_their_answers(tmp_path):

@@ -97,6 +97,17 @@ def test_prompts_that_are_too_long_are_left_out(tmp_path, mini_processor):
     assert kept.left_out == {"prompt too long": 1}
 
 
+def test_words_that_the_processor_takes_for_an_image_are_left_out_and_counted(tmp_path, mini_processor):
+    asked = ("?", "What does <|image_pad|> stand for?")
+    rows = [{"images": [png()], "problem": text, "answer": "1"} for text in asked]
+    data = load_training_data("geometry3k", write(tmp_path, "geometry3k", rows))
+    kept = data.without_long_prompts(mini_processor, 100)
+    assert [problem.question for problem in kept.problems] == ["?"]
+    assert kept.left_out == {"<|image_pad|> in its words, which the processor takes for one": 1}
+    with pytest.raises(MissingDataError, match=r"within 9 tokens(?s:.)*1 prompt too long"):
+        kept.without_long_prompts(mini_processor, 9)
+
+
 def read(data, processor, seed=0):
     return read_prompts(processor, [messages_of(data.example(0, seed))], [""], torch.float32)
 

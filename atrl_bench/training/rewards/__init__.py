@@ -22,7 +22,7 @@ class GroupReward:
 
     __name__: str  # its metrics are named after this
 
-    def __call__(self, completions: Sequence[Any], **_: Any) -> list[float]:
+    def __call__(self, /, completions: Sequence[Any], **_: Any) -> list[float]:
         return [0.0] * len(completions)
 
     def of_groups(self, groups: Sequence[Group], tools: RolloutTools) -> list[Tensor]:

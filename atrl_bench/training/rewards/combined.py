@@ -42,6 +42,7 @@ class AccuracyReward:
 
     def __call__(
         self,
+        /,
         completions: Sequence[list[dict[str, str]]],
         graded_as: Sequence[Gold],
         log_metric: Callable[[str, float], None] | None = None,
@@ -63,7 +64,7 @@ class OwnReward:
         self.__name__ = name.rpartition(":")[2]
         self._name, self._function = name, function
 
-    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float]:
+    def __call__(self, /, completions: Sequence[Any], **columns: Any) -> list[float]:
         with own_code.telling("rewards", self._name):
             found = self._function(completions=completions, **columns)
             found = asyncio.run(found) if inspect.iscoroutine(found) else found

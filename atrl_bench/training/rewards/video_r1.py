@@ -48,6 +48,7 @@ class TypedReward:
 
     def __call__(
         self,
+        /,
         completions: Sequence[list[dict[str, str]]],
         answer: Sequence[str],
         graded_as: Sequence[Gold],
@@ -84,7 +85,7 @@ class FormatReward:
         """`begun`: what the prompt has written of the response."""
         self._worth, self._begun = worth, begun
 
-    def __call__(self, completions: Sequence[list[dict[str, str]]], **_: Any) -> list[float]:
+    def __call__(self, /, completions: Sequence[list[dict[str, str]]], **_: Any) -> list[float]:
         texts = [self._begun + completion[0]["content"] for completion in completions]
         return [self._worth * bool(_FORMAT.fullmatch(text)) for text in texts]
 

@@ -78,6 +78,7 @@ def test_it_is_called_as_trl_calls_one_with_the_columns_of_the_set(code, name):
     completions = [[{"role": "assistant", "content": "7"}], [{"role": "assistant", "content": "x" * 30}]]
     assert reward(completions=completions, level=[1, 2], answer=["7", "7"]) == [1.0, 0.0]
     assert reward.__name__ == name
+    assert reward(completions=completions, level=[1, 2], self=[0, 0]) == [1.0, 0.0], "a column may have any name"
 
 
 def test_a_training_is_paid_by_it_beside_the_accuracy(open_trainer, code, questions, coin_grader):
