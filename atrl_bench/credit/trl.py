@@ -242,12 +242,10 @@ class TokenInputs:
             found["logprob_BT"] = output.log_probs[:, -num_tokens:]
         if self._blackening is not None:
             pixels = self._blackening.pixels(inputs, visual_BS, num_tokens)
-            if pixels is None:  # no image: nothing depends on it
-                found["blackened_logprob_BT"] = output.log_probs[:, -num_tokens:]
-            else:
-                with torch.no_grad():
-                    second = model(**{**inputs, "pixel_values": pixels})
-                found["blackened_logprob_BT"] = second.log_probs[:, -num_tokens:]
+            # Also where nothing is shown, and nothing depends on it: processes that share a model take passes together.
+            with torch.no_grad():
+                second = model(**inputs if pixels is None else {**inputs, "pixel_values": pixels})
+            found["blackened_logprob_BT"] = (output if pixels is None else second).log_probs[:, -num_tokens:]
         return found
 
 

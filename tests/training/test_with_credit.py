@@ -1,6 +1,7 @@
 """`with_credit` over plain TRL: the same credit as in our own trainer, in three lines of anybody's."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from trl import GRPOConfig, GRPOTrainer
 from vlm_checkpoints import CHECKPOINTS
 
 from atrl_bench.credit import CreditConfig, connectivity_density, credit_of_weights
-from atrl_bench.credit.trl import with_credit
+from atrl_bench.credit.trl import TokenInputs, with_credit
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,21 @@ def test_a_sequence_level_ratio_is_refused_since_credit_would_do_nothing(make_tr
     ours = make_trainer("gspo")
     with pytest.raises(ValueError, match="a credit would change nothing"):
         plain_trl(ours, with_credit(SeededTRL))
+
+
+def test_a_second_look_is_a_pass_also_where_nothing_is_shown_which_changes_nothing(mini_processor):
+    """Of processes that share a model one may have a text where another has an image: all take as many passes."""
+    calls, told = [], SimpleNamespace(log_probs=torch.tensor([[-1.0, -2.0]]))
+    inputs = {"input_ids": torch.tensor([[1, 2, 3]]), "attention_mask": torch.ones(1, 3)}
+    looking = TokenInputs(frozenset({"blackened_logprob"}), CreditConfig(), mini_processor, 0)
+
+    def model(**given):
+        calls.append(given)
+        return SimpleNamespace(log_probs=torch.zeros(1, 2))
+
+    nothing_BS = torch.zeros(1, 3, dtype=torch.bool)
+    assert looking.of_pass(model, inputs, told, nothing_BS, 2)["blackened_logprob_BT"].tolist() == [[-1.0, -2.0]]
+    assert calls == [inputs]
 
 
 def test_an_unknown_rule_is_noticed_before_anything_is_built():
