@@ -125,7 +125,8 @@ class Trainer(ABC):
         if all(state.get("step") == 0 for state in self.optimizer.state.values()):
             raise AtrlBenchError(
                 "The training has changed nothing: no update had a gradient of finite numbers.",
-                why="A reward or loss of one's own that is not finite does this, or a model that overflows its dtype.",
+                why="A reward or loss of one's own that is not finite does this, a model that overflows its dtype, or "
+                "rows of text alone where the language model is frozen.",
                 next_step="look at loss and rewards in metrics.jsonl, mend what is not finite, then the same command",
             )
 
@@ -154,7 +155,8 @@ class Trainer(ABC):
         return {"loss": loss.item(), "grad_norm": norm.item(), "learning_rate": learning_rate}
 
     def backward(self, loss: Tensor) -> None:
-        loss.backward()
+        if loss.requires_grad:  # texts reach nothing that is trained where all of the language model is frozen
+            loss.backward()
 
     @contextmanager
     def by_reference(self) -> Iterator[Any]:

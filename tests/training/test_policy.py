@@ -1,13 +1,15 @@
 """Parts of a model that a recipe freezes, and layers that it gives adapters: what moves, and what does not."""
 
+import json
 import re
 
 import pytest
+from PIL import Image
 from tiny_vlms import FAMILIES
 from trainer_parts import weights_of
 from vlm_checkpoints import CHECKPOINTS
 
-from atrl_bench.errors import InvalidFileError
+from atrl_bench.errors import AtrlBenchError, InvalidFileError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.policy import PATTERNS, freeze
 from atrl_bench.training.recipe import load_recipe
@@ -44,6 +46,20 @@ def test_frozen_parts_have_not_moved_and_the_others_have(make_trainer, frozen, s
     before = weights_of(trainer)
     trainer.train()
     assert moved(before, weights_of(trainer)) == (set(PATTERNS) - still, still)
+
+
+def test_rows_of_text_teach_nothing_to_what_only_images_reach_and_stop_no_training(open_trainer, tmp_path, coin_grader):
+    Image.new("RGB", (56, 28)).save(tmp_path / "shown.png")
+    rows = [{"question": f"{n} + 0?", "answer": n} | ({"image": "shown.png"} if n % 2 else {}) for n in range(16)]
+    for name, kept in (("mixed", rows), ("text", rows[::2])):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, kept)))
+    one_at_a_time = {"freeze": "language", "overrides": {"completions_per_device": 1}}
+    trainer = open_trainer(load_recipe("grpo", data=str(tmp_path / "mixed.jsonl"), **one_at_a_time), None)
+    before = weights_of(trainer)
+    trainer.train()
+    assert moved(before, weights_of(trainer)) == ({"tower", "projector"}, {"language"})
+    with pytest.raises(AtrlBenchError, match=r"changed nothing(?s:.)*rows\s+of text alone where the language"):
+        open_trainer(load_recipe("grpo", data=str(tmp_path / "text.jsonl"), **one_at_a_time), None).train()
 
 
 def test_with_adapters_frozen_parts_have_none_and_the_named_layers_alone_do(make_trainer):
