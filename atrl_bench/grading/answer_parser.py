@@ -82,7 +82,7 @@ class ParsedAnswer:
     @cached_property
     def squeezed(self) -> str:
         """The text in its one spelling without spaces but those in "1 2/3": equal means typographically the same."""
-        return _SPACE.sub("", self.cleaned)
+        return _SPACE.sub("", self.cleaned) if " " in self.cleaned else self.cleaned
 
     @cached_property
     def folded(self) -> str:
@@ -110,6 +110,8 @@ class ParsedAnswer:
     @cached_property
     def is_unsolved(self) -> bool:
         """Whether it has an equation in terms, `2x - y = 3`, and not only values of what is named, `AB = 3`."""
+        if "=" not in self.cleaned:
+            return False
         equations = (part.split("=") for part in _split_commas(_AND.sub(",", self.cleaned)))
         return any(len(sides) == 2 and _TERMS.search(sides[0]) for sides in equations)
 
