@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 def temporal_bonus(accuracy_G: Tensor, shuffled_accuracy_H: Tensor, settings: Temporal) -> Tensor:
     """Alpha for each right response in order if p >= mu p_shuffled, else nothing.
 
-    p is the mean accuracy reward, which may be a fraction (equation 1 of the paper, with the mu = 0.8 of its code).
+    p is the mean accuracy reward, which may be a fraction (equation 1 of the paper, with the mu = 0.8 of its code);
+    what no reward could grade, NaN, counts in none.
     Where neither group is ever right p = p_shuffled = 0: there is no right response to reward.
     """
-    helps = accuracy_G.mean() >= settings.tolerance * shuffled_accuracy_H.mean()
+    helps = accuracy_G.nanmean() >= settings.tolerance * shuffled_accuracy_H.nanmean()
     return settings.bonus * (helps & (accuracy_G > settings.right_above)).float()
 
 
@@ -77,8 +78,8 @@ class TemporalReward(GroupReward):
         for index, (group, shuffled_H) in enumerate(zip(groups, shuffled_P, strict=True)):
             if shuffled_H is not None:
                 rewards_P[index] = temporal_bonus(group.accuracies, shuffled_H, self._settings)
-                in_order.append(group.accuracies.mean().item())
-                shuffled.append(shuffled_H.mean().item())
+                in_order.append(group.accuracies.nanmean().item())
+                shuffled.append(shuffled_H.nanmean().item())
                 rewarded.append(float(rewards_P[index].any()))
         if shuffled:
             tools.note("temporal/accuracy_in_order", float(np.mean(in_order)), len(in_order))

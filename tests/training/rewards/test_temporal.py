@@ -1,5 +1,7 @@
 """T-GRPO: its two rewards by hand, what is shuffled and what is trained on."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -28,6 +30,8 @@ REWARDED_LENGTHS = load_profile("paper").training.rewarded_lengths
     [
         # p = 0.5 and 0.8 * 0.5 = 0.4: order helps, and the right ones earn it.
         ([1, 1, 0, 0], [1, 0], [0.3, 0.3, 0, 0]),
+        # The same of those that a reward of one's own has something to say of.
+        ([1, math.nan, 0], [1, 0, math.nan], [0.3, 0, 0]),
         # p = 0.25 and 0.8 * 0.5 = 0.4: shuffled does better.
         ([1, 0, 0, 0], [1, 0], [0, 0, 0, 0]),
         # p = 0.75 < 0.8 * 1.
