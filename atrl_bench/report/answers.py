@@ -20,6 +20,7 @@ from typing import Any
 from jinja2 import Template
 from markupsafe import Markup
 
+from atrl_bench.evaluation.tasks import metric_name
 from atrl_bench.experiments.answer_credit import remembered_credit
 from atrl_bench.experiments.definition import file_stem
 from atrl_bench.experiments.run_dir import RunDir
@@ -200,6 +201,7 @@ class _Writer:
         parts = self.parts(row, column)
         links = [replace(part, problems=[]) for part in parts]
         summaries = [judge_summary(self.answers.store, one.key) for one in self._cells(row.id, column.id)]
+        tasks = {str(one.spec["task"]) for one in self._cells(row.id, column.id)}
         same_row, same_column = self._neighbours(row, column)
         for number, part in enumerate(parts, start=1):
             html = render_page(
@@ -209,6 +211,7 @@ class _Writer:
                 table=self.table,
                 row=row,
                 column=column,
+                metric=metric_name(sorted(tasks), column.metric),
                 cell=cell,
                 part=part,
                 number=number,
