@@ -118,3 +118,6 @@ def freeze(model: Any, parts: Iterable[Part]) -> None:
             )
         for parameter in frozen:
             parameter.requires_grad_(False)
+    if "language" in parts:
+        # A text teaches nothing then, and yet goes back through the layers: who shares them gathers them together.
+        model.get_input_embeddings().register_forward_hook(lambda _module, _inputs, output: output.requires_grad_())

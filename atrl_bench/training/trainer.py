@@ -155,8 +155,7 @@ class Trainer(ABC):
         return {"loss": loss.item(), "grad_norm": norm.item(), "learning_rate": learning_rate}
 
     def backward(self, loss: Tensor) -> None:
-        if loss.requires_grad:  # texts reach nothing that is trained where all of the language model is frozen
-            loss.backward()
+        loss.backward()
 
     @contextmanager
     def by_reference(self) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 
 import pytest
 from PIL import Image
@@ -48,16 +49,24 @@ def test_frozen_parts_have_not_moved_and_the_others_have(make_trainer, frozen, s
     assert moved(before, weights_of(trainer)) == (set(PATTERNS) - still, still)
 
 
-def test_rows_of_text_teach_nothing_to_what_only_images_reach_and_stop_no_training(open_trainer, tmp_path, coin_grader):
+def test_rows_of_text_teach_nothing_to_what_only_images_reach_and_stop_no_training(
+    open_trainer, tmp_path, coin_grader, monkeypatch
+):
     Image.new("RGB", (56, 28)).save(tmp_path / "shown.png")
     rows = [{"question": f"{n} + 0?", "answer": n} | ({"image": "shown.png"} if n % 2 else {}) for n in range(16)]
     for name, kept in (("mixed", rows), ("text", rows[::2])):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, kept)))
     one_at_a_time = {"freeze": "language", "overrides": {"completions_per_device": 1}}
     trainer = open_trainer(load_recipe("grpo", data=str(tmp_path / "mixed.jsonl"), **one_at_a_time), None)
-    before = weights_of(trainer)
+    before, passed, backward = weights_of(trainer), Counter(), trainer.backward
+    for number, layer in enumerate(trainer.model.get_decoder().layers):
+        layer.register_full_backward_hook(lambda *_, number=number: passed.update([number]))
+    monkeypatch.setattr(trainer, "backward", lambda loss: (passed.update(["losses"]), backward(loss)))
     trainer.train()
     assert moved(before, weights_of(trainer)) == ({"tower", "projector"}, {"language"})
+    # Also texts go back through each layer: of processes that share it one may have a text where another has none.
+    assert len(passed) > 2
+    assert len(set(passed.values())) == 1
     with pytest.raises(AtrlBenchError, match=r"changed nothing(?s:.)*rows\s+of text alone where the language"):
         open_trainer(load_recipe("grpo", data=str(tmp_path / "text.jsonl"), **one_at_a_time), None).train()
 
