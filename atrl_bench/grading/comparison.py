@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from atrl_bench.grading.answer_parser import Bracketed, ParsedAnswer, Quantity, Value, Words, parse
-from atrl_bench.grading.exact_numbers import Surd, multiply
+from atrl_bench.grading.exact_numbers import Surd, same_ratio
 from atrl_bench.grading.extraction import last_boxed
 from atrl_bench.grading.options import lone_letter, named_options, option_letter
 from atrl_bench.grading.units import unit_factor
@@ -135,9 +135,7 @@ def _equal_ratio(gold: Value, answer: Value) -> bool:
     left, right = _terms_of_ratio(gold), _terms_of_ratio(answer)
     if isinstance(gold, Bracketed) and isinstance(answer, Bracketed) and (_may_be_time(gold) or _may_be_time(answer)):
         return left == right
-    if not left or len(left) != len(right):
-        return False
-    return all(multiply(one, right[0]) == multiply(other, left[0]) for one, other in zip(left, right, strict=True))
+    return same_ratio(left, right)
 
 
 def _terms_of_ratio(value: Value) -> list[Surd]:

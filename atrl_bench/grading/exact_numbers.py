@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import product
@@ -114,7 +114,7 @@ def _add(left: Surd, right: Surd, sign: int = 1) -> Surd:
     return _collected([*left.items(), *((key, sign * value) for key, value in right.items())])
 
 
-def multiply(left: Surd, right: Surd) -> Surd:
+def _multiply(left: Surd, right: Surd) -> Surd:
     terms = []
     for ((r, k), p), ((s, j), q) in product(left.items(), right.items()):
         outside, inside = _split_square(r * s)
@@ -122,17 +122,29 @@ def multiply(left: Surd, right: Surd) -> Surd:
     return _collected(terms)
 
 
+def same_ratio(left: Sequence[Surd], right: Sequence[Surd]) -> bool:
+    """Whether the numbers stand to one another as the others do, none of them too large to say."""
+    if not left or len(left) != len(right):
+        return False
+    try:
+        return all(
+            _multiply(one, right[0]) == _multiply(other, left[0]) for one, other in zip(left, right, strict=True)
+        )
+    except UnreadableError:
+        return False
+
+
 def _divide(left: Surd, right: Surd) -> Surd:
     if not right:
         raise UnreadableError("division by zero")
-    if len(right) == 2 and len({k for _, k in right}) == 1:  # 1/(√3-1): multiply by the conjugate
+    if len(right) == 2 and len({k for _, k in right}) == 1:  # 1/(√3-1): _multiply by the conjugate
         (first, p), (second, q) = right.items()
         conjugate = {first: p, second: -q}
-        return _divide(multiply(left, conjugate), multiply(right, conjugate))
+        return _divide(_multiply(left, conjugate), _multiply(right, conjugate))
     if len(right) > 1:
         raise UnreadableError("division by a sum of roots")
     (((r, k), q),) = right.items()
-    return multiply(left, {(r, -k): 1 / (q * r)})
+    return _multiply(left, {(r, -k): 1 / (q * r)})
 
 
 def _power(base: Surd, exponent: Surd) -> Surd:
@@ -145,7 +157,7 @@ def _power(base: Surd, exponent: Surd) -> Surd:
         raise UnreadableError("an exponent out of range")
     result = rational(Fraction(1))
     for _ in range(abs(int(value))):
-        result = multiply(result, base)
+        result = _multiply(result, base)
     return _divide(rational(Fraction(1)), result) if value < 0 else result
 
 
@@ -188,7 +200,7 @@ _PREFIXES: Mapping[type[ast.unaryop], Callable[[Surd], Surd]] = {
 _OPERATIONS: Mapping[type[ast.operator], Callable[[Surd, Surd], Surd]] = {
     ast.Add: _add,
     ast.Sub: partial(_add, sign=-1),
-    ast.Mult: multiply,
+    ast.Mult: _multiply,
     ast.Div: _divide,
     ast.Pow: _power,
 }

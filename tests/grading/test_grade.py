@@ -139,6 +139,7 @@ WRONG = [
     (r"\boxed{n}", "n!"),
     (r"\boxed{1:2:\sqrt{2}}", r"1:\sqrt{2}:2"),
     (r"\boxed{1, 2}", "1:2"),
+    (r"\boxed{(1+√2+√3+√5+√6+√7):(2+√11+√13)}", "(√2+√3+√7):(√5+√31+√37)"),  # a product of too many roots
     (r"\boxed{2:10}", "6:30"),
     (r"\boxed{12}", "1 2"),
     (r"\boxed{5\sqrt{2}}", "5cm"),
