@@ -200,8 +200,8 @@ class _Writer:
     def write(self, row: Row, column: Column, cell: TableCell, folder: Path) -> list[PagePart]:
         parts = self.parts(row, column)
         links = [replace(part, problems=[]) for part in parts]
-        summaries = [judge_summary(self.answers.store, one.key) for one in self._cells(row.id, column.id)]
-        tasks = {str(one.spec["task"]) for one in self._cells(row.id, column.id)}
+        cells = self._cells(row.id, column.id)
+        summaries = [judge_summary(self.answers.store, one.key) for one in cells]
         same_row, same_column = self._neighbours(row, column)
         for number, part in enumerate(parts, start=1):
             html = render_page(
@@ -211,7 +211,7 @@ class _Writer:
                 table=self.table,
                 row=row,
                 column=column,
-                metric=metric_name(sorted(tasks), column.metric),
+                metric=metric_name([str(one.spec["task"]) for one in cells], column.metric),
                 cell=cell,
                 part=part,
                 number=number,

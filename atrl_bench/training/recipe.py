@@ -454,7 +454,7 @@ def _laid_over(below: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
 
 def first_stage(recipe: Recipe) -> Recipe | None:
     """The recipe whose checkpoint this one starts from, None where it starts from the base model."""
-    return next(iter(stages_of(recipe)[-2:-1]), None)
+    return [None, *stages_of(recipe)][-2]
 
 
 def stages_of(recipe: Recipe) -> list[Recipe]:
