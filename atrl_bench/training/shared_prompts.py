@@ -89,6 +89,7 @@ class Attention:
 
     def __init__(self, layout: Layout, config: Any) -> None:
         self._config, implementation = config, config._attn_implementation
+        records = implementation.endswith(RECORDED) and is_recording()
         self._of_responses = _function(implementation, layout.prompt_B.device)
         # What is recorded are responses.
         self._of_prompts = _function(implementation.removesuffix(RECORDED), layout.prompt_B.device)
@@ -99,9 +100,9 @@ class Attention:
         self._mask_P1SS = (causal_PSS | itself_SS)[:, None]
         self._batches: list[tuple[Tensor, Tensor, Tensor]] = []
         places = [(self._slot_PS, layout.prompt_PS)]
-        for rows_b in [torch.arange(len(slot_BU))] if is_recording() else by_length(layout.response_BU.sum(1).tolist()):
+        for rows_b in [torch.arange(len(slot_BU))] if records else by_length(layout.response_BU.sum(1).tolist()):
             prompt_b, response_bU = layout.prompt_B[rows_b], layout.response_BU[rows_b]
-            longest = response_bU.shape[1] if is_recording() else int(response_bU.sum(1).max())
+            longest = response_bU.shape[1] if records else int(response_bU.sum(1).max())
             response_bu = response_bU[:, :longest]
             seen_buS = layout.prompt_PS[prompt_b][:, None].expand(-1, longest, -1)
             mask_b1uk = torch.cat([seen_buS, _causal(response_bu)], dim=-1)[:, None]
