@@ -170,14 +170,14 @@ def _start_worker(memory_bytes: int) -> None:
 
 
 def allow_memory(num_bytes: int) -> None:
-    """Let this worker have so much, but no more than the user has.
+    """Let this worker have so much beside what it maps already, but no more than the user has.
 
-    A script's own imports come first: torch maps gigabytes that it never fills. Half of the limit is left beside them.
+    A script's own imports come first: torch maps gigabytes that it never fills. Arrow's allocator takes one at once.
     """
     most = resource.getrlimit(resource.RLIMIT_AS)[1]
     statm = Path("/proc/self/statm")  # Linux alone holds a process to this limit
     mapped = int(statm.read_text().split()[0]) * resource.getpagesize() if statm.is_file() else 0
-    asked = max(num_bytes, mapped + num_bytes // 2)
+    asked = mapped + num_bytes
     resource.setrlimit(resource.RLIMIT_AS, (asked if most == resource.RLIM_INFINITY else min(asked, most), most))
 
 

@@ -256,8 +256,9 @@ def test_a_dataset_of_the_hub_is_trained_on_measured_and_looked_for_in_benchmark
     assert "The hub knows no such name" in " ".join(unknown.stderr.split())
 
 
-def test_a_script_that_imports_torch_first_reads_its_rows_within_the_limit_of_memory(tmp_path):
-    name = written(tmp_path / "mine.jsonl", [{"question": "2 + 2?", "answer": 4}])
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_script_that_imports_torch_first_reads_its_rows_within_the_limit_of_memory(tmp_path, form):
+    name = written(tmp_path / f"mine.{form}", [{"question": "2 + 2?", "answer": 4}])
     script = tmp_path / "mine.py"
     script.write_text(
         "import torch, transformers\n"
