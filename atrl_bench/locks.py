@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from atrl_bench.errors import UnguardedMainError
-
 # What network file systems say, the last of folders.
 WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF})
 
@@ -35,16 +33,20 @@ def alone_in(folder: Path) -> Iterator[None]:
         os.close(number)
 
 
+def imports_main() -> bool:
+    """Whether this is a worker process that still imports its parent's script."""
+    return getattr(multiprocessing.current_process(), "_inheriting", False)
+
+
 def lock(file: IO[Any] | int) -> bool:
     """Hold an open file until it is closed, and wait for whoever holds it; false on a disk that has no locks.
 
     A worker process that still imports its parent's script does not wait: that parent may wait for the worker.
     """
-    imports_main = getattr(multiprocessing.current_process(), "_inheriting", False)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if imports_main else 0))
-    except BlockingIOError as error:
-        raise UnguardedMainError("A worker process has begun the work of its script anew.") from error
+        fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if imports_main() else 0))
+    except BlockingIOError:
+        raise SystemExit(1) from None  # this process's parent says what the script lacks
     except OSError as error:
         if error.errno in WITHOUT_LOCKS:
             return False

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from atrl_bench.errors import UnguardedMainError
+from atrl_bench.locks import imports_main
 
 if TYPE_CHECKING:
     from pebble import ProcessPool
@@ -137,6 +138,8 @@ class WorkerPool:
 
     def _started(self, num_wanted: int) -> ProcessPool:
         """The pool with at least so many workers; starting them anew takes milliseconds: they are forks."""
+        if imports_main():
+            raise SystemExit(1)  # this process's parent says what the script lacks
         if self._num_started < num_wanted:
             self.close()
         if self._workers is None:

@@ -87,21 +87,25 @@ def test_a_decoder_that_is_killed_at_its_work_says_nothing_about_the_video(tmp_p
 
 SCRIPT_WITHOUT_A_GUARD = """
 import math, sys
+from contextlib import nullcontext
 from pathlib import Path
 from atrl_bench.locks import alone
 from atrl_bench.sandbox.pool import WorkerPool
 
-with alone(Path(sys.argv[1])):  # as a training holds its folder while it has its data read
+with {held}:
     WorkerPool(work="reading", preloaded=["json"]).call_each([(math.sqrt, (4.0,))])
 """
 
 
-def test_a_script_that_its_own_workers_begin_anew_ends_and_says_what_it_lacks(tmp_path) -> None:
+# A training holds its folder while it has its data read.
+@pytest.mark.parametrize("held", ["nullcontext()", "alone(Path(sys.argv[1]))"])
+def test_a_script_that_its_own_workers_begin_anew_ends_and_says_once_what_it_lacks(tmp_path, held) -> None:
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT_WITHOUT_A_GUARD)
+    script.write_text(SCRIPT_WITHOUT_A_GUARD.replace("{held}", held))
     done = ended(script, tmp_path / "lock", timeout=120)
     assert done.returncode == 1
     *_, what, why, next_step = done.stderr.splitlines()
+    assert done.stderr.count("for reading could not start") == 1
     assert what.endswith("UnguardedMainError: The processes for reading could not start.")
     assert why == "Worker processes import the main script, as every one of multiprocessing does."
     assert next_step == "Next: put what the script runs under `if __name__ == '__main__':`"
