@@ -3,7 +3,8 @@
     python benchmarks/training_step.py [--recipe grpo] [--credit atrl] [--rollouts 7] [--threads 1] [--shape 7b]
     python benchmarks/training_step.py --peer ../main [--rounds 5]
 
-Prints a ratio of medians (target: at most 1.05) and each phase's share, as `atrl-bench overhead --profile mini` does.
+Prints the median over rollouts of each one's ratio (target: at most 1.05) and each phase's share, as
+`atrl-bench overhead --profile mini` does.
 With `--peer`, another checkout of this repository, both versions take turns, each round in processes of their own, and
 the ratios of their seconds are printed: for plain GRPO and with the credit.
 """

@@ -35,6 +35,7 @@ STEP = Overhead(
     peak_gb=11.5,
     seconds_plain=40.0,
     seconds_credited=41.0,
+    ratio=1.025,
     shares={"generation": 75.0, "graph": 0.0529},
     as_published={"forward": 60.0, "backward": 39.5, "AT-RL": 0.5},
 )

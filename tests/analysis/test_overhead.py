@@ -108,6 +108,17 @@ def test_backward_and_graph_are_phases_of_their_own_and_the_rest_is_what_is_left
     assert step.stop() == pytest.approx(phases)
 
 
+def test_a_machine_that_slows_down_does_not_change_the_ratio_since_each_rollout_has_its_own(monkeypatch):
+    steps = {
+        "uniform": [{"forward": seconds} for seconds in (1.0, 2.0, 4.0)],
+        "atrl": [{"forward": seconds} for seconds in (1.1, 2.4, 4.4)],
+    }
+    monkeypatch.setattr("atrl_bench.analysis.overhead.measured_steps", lambda *_, **__: steps)
+    record = overhead(load_profile("mini"), rollouts=3)
+    assert (record.seconds_plain, record.seconds_credited) == (2.0, 2.4)
+    assert record.ratio == pytest.approx(1.1), "and not 2.4 / 2"
+
+
 @pytest.mark.slow
 def test_two_rollouts_of_random_weights_have_every_phase():
     record = overhead(load_profile("smoke"), shape=TINY, rollouts=2)
