@@ -37,6 +37,9 @@ def trainable(model: Any, recipe: Recipe, profile: Profile, seed: int) -> Any:
     """A model ready for training: with its head, and with adapters where the recipe trains those."""
     _with_head(model, recipe, profile, ("log_probs", "entropy"))
     freeze(model, recipe.freeze)
+    # A text, before which nothing learns where there are adapters, goes back as far as an image: who shares the layers
+    # gathers them, and adds up their gradients, together.
+    model.get_input_embeddings().register_forward_hook(lambda _module, _inputs, output: output.requires_grad_())
     if recipe.finetuning == "full":
         if not any(weight.requires_grad for weight in model.parameters()):
             raise InvalidFileError("Nothing is left to train.", why="All is frozen.", next_step="freeze fewer parts")
@@ -118,6 +121,3 @@ def freeze(model: Any, parts: Iterable[Part]) -> None:
             )
         for parameter in frozen:
             parameter.requires_grad_(False)
-    if "language" in parts:
-        # A text teaches nothing then, and yet goes back through the layers: who shares them gathers them together.
-        model.get_input_embeddings().register_forward_hook(lambda _module, _inputs, output: output.requires_grad_())

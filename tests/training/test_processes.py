@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from forks import launcher
+from PIL import Image
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
@@ -194,6 +195,17 @@ def test_a_model_shared_by_two_processes_learns_from_images_and_videos_together(
     problems = load_training_data("video_r1", mini_world).problems
     assert {bool(problem.videos) for problem in problems} == {True, False}
     first, second = launch("shared", mini_world, name="t_grpo", credit="atrl", data="video_r1")
+    assert first["digest"] == second["digest"]
+
+
+@pytest.mark.slow
+def test_adapters_of_a_model_shared_by_two_processes_learn_from_images_and_texts_together(launch, tmp_path):
+    """A pass over an image goes back to the tower's adapters, and one over a text through as many layers."""
+    Image.new("RGB", (56, 28)).save(tmp_path / "shown.png")
+    rows = [{"question": f"{n} + 0?", "answer": n} | ({"image": "shown.png"} if n % 2 else {}) for n in range(16)]
+    (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    mixed = {"data": str(tmp_path / "mixed.jsonl"), "overrides": {"completions_per_device": 1}}
+    first, second = launch("shared", name="grpo", finetuning="lora", **mixed)
     assert first["digest"] == second["digest"]
 
 
