@@ -11,7 +11,7 @@ AtrlBenchError            base: says what happened, why, and the next command to
 ├── StoreError            the result store cannot be opened or written: free space, unlock, upgrade
 ├── PluginError           another installed package adds something that cannot be used: mend or remove it
 └── EndpointError         a model or judge server that does not answer: start it, then run the same command again
-    ├── TooLongError      it takes no prompt of this length: leave the problem out, or serve a longer context
+    ├── RefusedError      a request that it does not take as it is: leave the problem out, or change what it allows
     └── BudgetSpentError  one that was to cost no more: the same command goes on, and may cost as much again
 """
 
@@ -134,8 +134,8 @@ class EndpointError(AtrlBenchError):
     """A model or judge endpoint that does not answer as its protocol says."""
 
 
-class TooLongError(EndpointError):
-    """A prompt that is longer than a served model's context, in the server's words."""
+class RefusedError(EndpointError):
+    """A request that a server does not take as it is, a prompt too long or a picture too small, in its words."""
 
 
 class BudgetSpentError(EndpointError):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from atrl_bench.errors import TooLongError
+from atrl_bench.errors import InvalidFileError, RefusedError
 from atrl_bench.evaluation.cell_spec import CellSpec
 from atrl_bench.evaluation.cell_writer import CellWriter
 from atrl_bench.evaluation.data import without_images
@@ -144,14 +144,16 @@ def _answer_in_parallel(job: AnswerJob, questions: Iterator[Question]) -> None:
                 running[threads.submit(_ask, server, [question], job.spec)] = question
             if not running:
                 break
-            arrived = []
+            arrived: list[Response] = []
+            refused = []
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 question = running.pop(future)
                 if future.cancelled():
                     continue
                 error = future.exception()
-                if isinstance(error, TooLongError) and len(question.repeats) == job.spec.decoding.repeats:
-                    job.writer.skip(UnreadableRow(question.prompt.problem_id, f"the server refuses it: {error.why}"))
+                if isinstance(error, RefusedError) and len(question.repeats) == job.spec.decoding.repeats:
+                    why = f"the server refuses it: {error.why or error.what}"
+                    refused.append(UnreadableRow(question.prompt.problem_id, why))
                     continue
                 if error is not None:
                     failure = failure or error
@@ -161,6 +163,11 @@ def _answer_in_parallel(job: AnswerJob, questions: Iterator[Question]) -> None:
                 unfinished += [question._replace(repeats=[repeat]) for repeat in reversed(rest)]
             if arrived:
                 job.writer.save(arrived)
+            if refused and failure is None:
+                try:
+                    job.writer.skip(*refused)
+                except InvalidFileError as too_many:
+                    failure = too_many
             if failure is not None:
                 for future in running:
                     future.cancel()

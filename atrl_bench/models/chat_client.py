@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from atrl_bench.errors import EndpointError, TooLongError
+from atrl_bench.errors import EndpointError, RefusedError
 from atrl_bench.models.budget import Budget
 from atrl_bench.models.completion import (
     FILTERED,
@@ -46,6 +46,7 @@ MAX_NAMES = 20  # of what a server says that it serves
 LEAST_BIAS = -100  # of a token's logit, in OpenAI's protocol
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1")  # no proxy knows it
 RETRIED_STATUS = frozenset({408, 409, 425, 429})  # and every 5xx
+REFUSED_STATUS = frozenset({400, 413, 422})  # of one request, where another may be taken
 
 # How a server says that it does not take a parameter without which an answer means the same. Any other it refuses is an
 # error: an answer drawn at another temperature would be another experiment.
@@ -266,9 +267,9 @@ class ChatClient:
                 hint = f" It sends to {self._secret.redacted(elsewhere)[:300]}."
             ending = "" if status != 404 or re.search(r"/v\d", self._url) else " (most end in /v1)"
             then = f"check the address{ending}, the model name {self.config.model!r} and the key in ${key}"
-            if status in (400, 413, 422):
+            if status in REFUSED_STATUS:
                 then = "change what it refuses or what the server allows: the same command then goes on"
-            kind = TooLongError if status in (400, 422) and TOO_LONG.search(body_text) else EndpointError
+            kind = RefusedError if status in REFUSED_STATUS else EndpointError
             raise kind(
                 f"{self.config.base_url} refuses {name} with status {status}.",
                 why=(self._secret.redacted(body_text)[:300] + hint).strip(),

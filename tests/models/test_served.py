@@ -353,10 +353,12 @@ VLLM = (
         refusal(400, "Your input is larger than this model takes.", code="context_length_exceeded"),
         (400, {}, json.dumps({"object": "error", "message": VLLM, "type": "BadRequestError", "code": 400}).encode()),
         refusal(400, "The decoder prompt (length 70) is longer than the maximum model length of 64."),
+        refusal(400, "The image length and width do not meet the model restrictions.", code="invalid_parameter_error"),
+        (413, {}, b""),
     ],
-    ids=["openai", "openai's code alone", "vllm", "vllm's pictures"],
+    ids=["openai", "openai's code alone", "vllm", "vllm's pictures", "a picture too small", "too large"],
 )
-def test_a_prompt_that_is_too_long_for_the_server_is_skipped_and_named_and_the_others_are_answered(
+def test_a_prompt_that_the_server_does_not_take_is_skipped_and_named_and_the_others_are_answered(
     refused, store, asked
 ) -> None:
     with ChatServer(answer=lambda body: refused if re.search(r"Question 7\b", str(body)) else ANSWER) as server:
@@ -367,7 +369,7 @@ def test_a_prompt_that_is_too_long_for_the_server_is_skipped_and_named_and_the_o
     assert all("max_tokens" in body for body in server.requests), "the limit on tokens is no word that it does not know"
 
 
-def test_more_than_one_percent_of_too_long_prompts_fail_the_cell_and_a_longer_context_mends_it(store, asked) -> None:
+def test_more_than_one_percent_of_refused_prompts_fail_the_cell_and_a_longer_context_mends_it(store, asked) -> None:
     with ChatServer(refusal(400, OPENAI)) as server, pytest.raises(InvalidFileError, match="1 of 3 rows") as error:
         asked(server, num_problems=3)
     assert "128000 tokens" in str(error.value)
@@ -440,6 +442,18 @@ def test_what_arrived_before_a_server_went_down_is_kept_and_only_the_rest_is_ask
     assert key == cell.key  # another address is not another model
     assert asked_about(server) == {str(place): 4 for place in range(20) if str(place) not in answered}
     assert (store.cell(key).state, store.cell(key).num_graded) == ("done", 80)
+
+
+def test_what_is_on_its_way_when_too_many_are_refused_is_kept(store, asked) -> None:
+    def reply(body):
+        if re.search(r"Question 0\b", str(body)):
+            return refusal(400, "The picture is too small.")
+        time.sleep(0.2)
+        return ANSWER
+
+    with ChatServer(answer=reply) as server, pytest.raises(InvalidFileError, match="1 of 3 rows"):
+        asked(server, 3, repeats=1, num_parallel=3)
+    assert store.cells()[0].num_responses == 2
 
 
 def test_answers_of_one_problem_survive_on_their_own(store, asked) -> None:
