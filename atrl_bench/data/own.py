@@ -41,6 +41,7 @@ USUAL = {
     "options": ("options", "choices"),
 }
 NEEDED = ("question", "answer")
+OF_PICTURES = "metadata", "file_name"  # the table of a folder of pictures as `datasets` reads one, and its column
 
 
 def with_columns(data: str | None, columns: str | None) -> str | None:
@@ -112,7 +113,10 @@ def _described(path: Path, tables: tuple[Path, ...], columns: str, _changed: int
     }
     if set(PAIRS) <= set(names):
         return described | {"answer": PAIRS[0], "rejected": PAIRS[1]}
-    chosen = _columns(names, dict(parse_qsl(columns)), path)
+    mapped = dict(parse_qsl(columns))
+    if tables[0].stem == OF_PICTURES[0] and OF_PICTURES[1] in names:
+        mapped = {"image": OF_PICTURES[1]} | mapped
+    chosen = _columns(names, mapped, path)
     asked, shown = chosen["question"], [chosen[kind] for kind in ("image", "video") if kind in chosen]
     alone = [row for row in rows if not as_list(row.get(chosen.get("image", "")))]
     within = [media_within(row.get(asked), "image") for row in alone]
@@ -171,9 +175,10 @@ def _train_tables(where: str, names: Sequence[str]) -> list[str]:
     tables = sorted(name for name in names if kind_of(name) in SUFFIXES and Path(name).name not in OF_CARDS)
     of_split = [name for name in tables if Path(name).name.startswith("train") or "train" in Path(name).parts]
     if not of_split and len(tables) != 1:
+        none = f"none that ends in {', '.join(SUFFIXES)}"
         raise MissingDataError(
             f"It is not clear which table of {where} to train on.",
-            why=f"Tables there: {', '.join(tables[:6]) or 'none'}.",
+            why=f"Tables there: {', '.join(tables[:6]) or none}.",
             next_step="name the file itself; of the hub: --data hf://datasets/OWNER/NAME/FILE",
         )
     return of_split or tables

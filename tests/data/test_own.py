@@ -144,6 +144,13 @@ def test_a_folder_has_one_table_or_those_of_its_training_split(tmp_path):
         find_set(str(tmp_path))
 
 
+def test_a_folder_of_pictures_with_their_metadata_shows_them(tmp_path):
+    Image.new("RGB", (28, 28), "red").save(tmp_path / "1.png")
+    (tmp_path / "metadata.csv").write_text("file_name,question,answer\n1.png,Which colour?,red\n")
+    [problem] = problems(str(tmp_path))
+    assert problem.images == (tmp_path / "1.png",)
+
+
 def test_what_is_wrong_is_said_with_the_columns_or_the_first_row(tmp_path):
     name = written(tmp_path / "mine.jsonl", [{"asked": "How many?", "gold": "7", "picture": "../other.png"}] * 3)
     with pytest.raises(InvalidFileError, match="no column that is known to be the question") as error:
@@ -161,6 +168,9 @@ def test_what_is_wrong_is_said_with_the_columns_or_the_first_row(tmp_path):
         find_set("data/mine.jsonl")
     with pytest.raises(MissingDataError, match=r"It is no address of the hub\.\nNext: .*hf://datasets/OWNER/NAME"):
         find_set("hf://nothing")
+    (tmp_path / "disk").mkdir()
+    with pytest.raises(MissingDataError, match=r"Tables there: none that ends in \.parquet"):
+        find_set(str(tmp_path / "disk"))
     (tmp_path / "sheet.xlsx").write_bytes(b"PK")
     with pytest.raises(InvalidFileError, match=r"sheet\.xlsx is no such table.\nTables are read from \.parquet"):
         find_set(str(tmp_path / "sheet.xlsx"))
