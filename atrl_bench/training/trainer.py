@@ -23,7 +23,7 @@ from torch.nn.utils import clip_grad_norm_
 from atrl_bench.credit.trl import CreditWeights, joined
 from atrl_bench.engines.processes import PATIENCE_IN_TRAINING, launched
 from atrl_bench.engines.stop import Stopped, StopRequest
-from atrl_bench.errors import AtrlBenchError
+from atrl_bench.errors import AtrlBenchError, InvalidFileError
 from atrl_bench.profiles import Profile, TrainingSizes
 from atrl_bench.training.arguments import at_once, recomputes
 from atrl_bench.training.checkpoints import Checkpoints, state_of, step_of
@@ -102,6 +102,12 @@ class Trainer(ABC):
 
     def train(self, request: StopRequest | None = None) -> None:
         """Take the steps that are left. Asked to stop, save after the running update and raise `Stopped`."""
+        if self.num_updates == 1 and self.sizes.warmup_steps:
+            raise InvalidFileError(
+                "The only update of this training has a learning rate of 0.",
+                why=f"It is the first of {self.sizes.warmup_steps} that warm up, which begin there.",
+                next_step="--set warmup_steps=0, or more rollouts or epochs",
+            )
         self.model.train()
         try:
             while self.step < self.num_updates:

@@ -73,7 +73,7 @@ def trained(folder, problems, profile, tmp_path, coin_grader, monkeypatch):
     monkeypatch.setattr("atrl_bench.training.rollouts.GradingPool.grade_many", by_turns)
 
     def run(**fields):
-        recipe = load_recipe("grpo", data=problems, credit="atrl", num_rollouts=1, **fields)
+        recipe = load_recipe("grpo", data=problems, credit="atrl", num_rollouts=1, warmup_steps=0, **fields)
         result = train(recipe, profile=profile, base_model=folder, data_dir=None, out=tmp_path, seed=0)
         lines = [json.loads(line) for line in (result.checkpoint / "metrics.jsonl").read_text().splitlines()]
         assert all(line["grad_norm"] > 0 and line["skipped_updates"] == 0 for line in lines)
@@ -95,7 +95,7 @@ def test_grpo_with_token_credit_trains_the_family(trained, schedule):
 def test_adapters_train_beside_a_frozen_vision_tower_and_the_checkpoint_loads(trained, folder):
     from transformers import AutoModelForImageTextToText
 
-    _, checkpoint = trained(finetuning="lora", freeze="vision", warmup_steps=0)
+    _, checkpoint = trained(finetuning="lora", freeze="vision")
     before, after = (AutoModelForImageTextToText.from_pretrained(path).state_dict() for path in (folder, checkpoint))
     moved = {name for name, value in after.items() if not value.equal(before[name])}
     assert moved

@@ -206,6 +206,12 @@ def test_a_training_whose_every_gradient_is_not_finite_is_no_training(make_train
         again.train()
 
 
+def test_an_only_update_that_would_be_the_first_of_a_warm_up_is_refused_since_its_rate_is_zero(make_trainer):
+    trainer = make_trainer("grpo", schedule="strict", num_rollouts=1, warmup_steps=1)
+    with pytest.raises(AtrlBenchError, match="only update of this training has a learning rate of 0"):
+        trainer.train()
+
+
 def give_rewards(trainer, *columns):
     """Have every group of four responses get these rewards, a column for each reward function."""
     rewards_GF = torch.tensor(columns).T
