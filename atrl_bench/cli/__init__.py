@@ -6,6 +6,7 @@ A verb's module is imported when it is asked for, and what it needs when it runs
 from __future__ import annotations
 
 import gc
+import io
 import shlex
 import sys
 from collections.abc import Callable
@@ -85,6 +86,8 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 
 def main() -> NoReturn:
     """Run the command line; an error a user can act on ends with its own exit code and no traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # as stderr does: Latin-1 has no dash and no ellipsis
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         end_when_asked()
         verbs = [word for word in sys.argv[1:2] if word in VERBS]

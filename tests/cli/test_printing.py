@@ -89,6 +89,14 @@ def test_a_narrow_terminal_gets_lines_of_its_width():
     assert max(map(len, done.stdout.splitlines())) == 39  # eight words
 
 
+def test_a_terminal_without_a_character_gets_its_number_instead():
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    listing = [sys.executable, "-m", "atrl_bench", "list"]
+    done = subprocess.run(listing, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u2026" in done.stdout  # the end of a line that is cut
+
+
 def test_a_command_that_is_longer_than_a_line_can_be_pasted():
     command = f"atrl-bench run-table main_7b --profile smoke --rows {','.join(['grpo'] * 12)} --out somewhere"
     first, *rest = printed(Command(command))
