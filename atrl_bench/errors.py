@@ -22,6 +22,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of an object, as Python shows one that has no words of its own
@@ -66,7 +67,15 @@ def told(what: str, next_step: str) -> Iterator[None]:
     except AtrlBenchError:
         raise
     except Exception as error:
-        raise AtrlBenchError(what, why=reason_of(error), next_step=next_step) from error
+        raise AtrlBenchError(what, why=reason_of(error) + _line_of(error), next_step=next_step) from error
+
+
+def _line_of(error: Exception) -> str:
+    """Where in a file of the user's own it came up: in none of ours, of Python or of what is installed."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    others = (os.path.dirname(__file__) + os.sep, os.path.dirname(os.__file__) + os.sep, "<")
+    own = [(file, line) for file, line in frames if not file.startswith(others) and "-packages" not in file]
+    return f" ({os.path.basename(own[-1][0])}, line {own[-1][1]})" if own else ""
 
 
 class UnknownNameError(AtrlBenchError):

@@ -161,6 +161,8 @@ class LossTerms:
         for short, (name, term) in zip(self._short, self._terms.items(), strict=True):
             with own_code.telling("losses", name):
                 loss_BT = term(batch, scored)
+                if not isinstance(loss_BT, Tensor):
+                    raise TypeError(f"It returned a {type(loss_BT).__name__}, which is no tensor.")
                 if loss_BT.shape != batch.mask_BT.shape:
                     raise ValueError(f"It returned {tuple(loss_BT.shape)}, not one for each token.")
             yield short, loss_BT

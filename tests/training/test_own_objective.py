@@ -28,6 +28,9 @@ def cost(batch, scored, of=1.0):
 def short(batch, scored):
     return scored.logprob_BT.sum(1)
 
+def numbers(batch, scored):
+    return scored.logprob_BT.detach().cpu().numpy()
+
 def broken(batch, scored):
     return batch.nothing
 
@@ -151,7 +154,8 @@ def test_with_a_credit_advantages_of_ones_own_are_multiplied_by_it(make_trainer,
     ("field", "name", "why"),
     [
         ("losses", "short", r"It returned \(16,\)"),
-        ("losses", "broken", "has no attribute 'nothing'"),
+        ("losses", "broken", r"has no attribute 'nothing' \(mine\.py, line 12\)"),
+        ("losses", "numbers", "It returned a ndarray, which is no tensor"),
         ("advantages", "few", r"It returned \(1,\)"),
     ],
 )
