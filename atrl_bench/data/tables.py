@@ -140,13 +140,20 @@ def _rows_of(path: Path) -> list[dict[str, Any]]:
         return _delimited_rows(path)
     text = path.read_text(encoding="utf-8-sig")
     rows: list[dict[str, Any]] = (
-        [json.loads(line) for line in text.split("\n") if line.strip()]
+        [_json_of(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if kind_of(path) == ".jsonl"
         else json.loads(text)
     )
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("it is no list of rows, each an object with its columns")
     return rows
+
+
+def _json_of(line: str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {number}, column {error.colno}: {error.msg}") from error
 
 
 def _delimited_rows(path: Path) -> list[dict[str, Any]]:

@@ -168,6 +168,9 @@ def test_what_is_wrong_is_said_with_the_columns_or_the_first_row(tmp_path):
         find_set("data/mine.jsonl")
     with pytest.raises(MissingDataError, match=r"It is no address of the hub\.\nNext: .*hf://datasets/OWNER/NAME"):
         find_set("hf://nothing")
+    (tmp_path / "broken.jsonl").write_text('{"question": "2 + 2?", "answer": 4}\n\n{"question"')
+    with pytest.raises(InvalidFileError, match=r"broken\.jsonl cannot be read.\n.*line 3, column 12: Expecting"):
+        find_set(str(tmp_path / "broken.jsonl"))
     (tmp_path / "disk").mkdir()
     with pytest.raises(MissingDataError, match=r"Tables there: none that ends in \.parquet"):
         find_set(str(tmp_path / "disk"))
