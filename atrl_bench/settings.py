@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,12 +43,16 @@ def read_settings(path: Path, kind: type[SettingsT], content: dict[str, Any] | N
         field = ".".join(str(part) for part in problem["loc"])
         line = line_of(path.read_text(encoding="utf-8"), problem["loc"])
         raise InvalidFileError(
-            f"{path}:{line}: field {field!r}: {said(problem)}.", next_step=f"edit {path} at line {line}"
+            f"{path}:{line}: field {field!r}: {said(problem, kind.model_fields)}.",
+            next_step=f"edit {path} at line {line}",
         ) from None
 
 
-def said(problem: Any) -> str:
-    """What pydantic says of a mistake; of one that is ours only our words."""
+def said(problem: Any, known: Iterable[str] = ()) -> str:
+    """What pydantic says of a mistake; of one that is ours only our words, with the nearest of the known fields."""
+    if problem["type"] == "extra_forbidden":
+        near = get_close_matches(str(problem["loc"][0]), known) if len(problem["loc"]) == 1 else []
+        return f"no such field; near: {', '.join(near)}" if near else "no such field"
     return str(problem["msg"]).removeprefix("Value error, ")
 
 

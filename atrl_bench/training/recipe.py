@@ -406,7 +406,7 @@ def load_recipe(name_or_path: str | Path, **overrides: Any) -> Recipe:
     try:
         return kind.model_validate({**fields, **overrides})
     except ValidationError as error:
-        raise _explain(error, [*files], overrides) from None
+        raise _explain(error, [*files], overrides, kind) from None
 
 
 def _set_credit(fields: Mapping[str, Any], overrides: dict[str, Any], names: Sequence[str]) -> None:
@@ -502,11 +502,18 @@ def _with_bases(path: Path) -> dict[Path, dict[str, Any]]:
     return files
 
 
-def _explain(error: ValidationError, files: list[Path], overrides: dict[str, Any]) -> InvalidFileError:
+def _explain(
+    error: ValidationError, files: list[Path], overrides: dict[str, Any], kind: type[Recipe]
+) -> InvalidFileError:
     """The first problem with the file and line that hold the field, or the option that set it."""
     problem = error.errors()[0]
     location = problem["loc"]
-    field, message = ".".join(str(part) for part in location), said(problem)
+    field, message = (
+        ".".join(str(part) for part in location),
+        said(problem, kind.model_fields | TrainingSizes.model_fields),
+    )
+    if field in TrainingSizes.model_fields.keys() - kind.model_fields.keys():
+        message = f"it is a size, and stands in overrides: {{{field}: ...}}"
     if location and location[0] in overrides:
         name, value = str(location[0]), overrides[str(location[0])]
         size, _, of_size = message.partition(": ")

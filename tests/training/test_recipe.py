@@ -1,5 +1,6 @@
 """Recipe files: inheritance, what they forbid, and that a mistake is answered with file, line and field."""
 
+import re
 from typing import get_args
 
 import pytest
@@ -59,6 +60,19 @@ def test_a_wrong_type_inside_a_field_is_named_with_its_line(tmp_path):
     )
     with pytest.raises(InvalidFileError, match=r"mine\.yaml:5: field 'dynamic_sampling.max_extra_generations'"):
         load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("learning_rate: 1e-4", "it is a size, and stands in overrides: {learning_rate: ...}"),
+        ("learning_rat: 1e-4", "no such field; near: learning_rate"),
+        ("clip_hihg: 0.3", "no such field; near: clip_high"),
+    ],
+)
+def test_a_field_that_a_recipe_does_not_have_is_told_with_the_one_that_was_meant(tmp_path, line, why):
+    with pytest.raises(InvalidFileError, match=re.escape(why)):
+        load_recipe(write(tmp_path, f"base: grpo\nname: mine\n{line}\n"))
 
 
 def test_a_wrong_option_is_named_as_the_option_it_was():
