@@ -37,15 +37,18 @@ def read_settings(path: Path, kind: type[SettingsT], content: dict[str, Any] | N
     try:
         return kind.model_validate({**content, **extra})
     except ValidationError as error:
-        problem = error.errors()[0]
-        if not problem["loc"]:  # of several fields together
-            raise InvalidFileError(f"{path}: {said(problem)}.", next_step=f"edit {path}") from None
-        field = ".".join(str(part) for part in problem["loc"])
-        line = line_of(path.read_text(encoding="utf-8"), problem["loc"])
-        raise InvalidFileError(
-            f"{path}:{line}: field {field!r}: {said(problem, kind.model_fields)}.",
-            next_step=f"edit {path} at line {line}",
-        ) from None
+        line = line_of(path.read_text(encoding="utf-8"), place) if (place := error.errors()[0]["loc"]) else None
+        where, then = (f"{path}:{line}", f"edit {path} at line {line}") if place else (path, f"edit {path}")
+        raise InvalidFileError(f"{where}: {first_mistake(error, kind.model_fields)}", next_step=then) from None
+
+
+def first_mistake(error: Exception, known: Iterable[str] = ()) -> str:
+    """The field that pydantic complains of first, and what of it, as a sentence; what else an error says."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problem = error.errors()[0]
+    field = ".".join(str(part) for part in problem["loc"])
+    return f"field {field!r}: {said(problem, known)}." if field else f"{said(problem)}."
 
 
 def said(problem: Any, known: Iterable[str] = ()) -> str:

@@ -40,6 +40,7 @@ from atrl_bench.results.files import write_atomically
 from atrl_bench.results.shared_store import WRITER, RemoteStore, SharedStore
 from atrl_bench.results.store import Run, Store
 from atrl_bench.results.write_lock import Address
+from atrl_bench.settings import first_mistake
 from atrl_bench.training.rollout_engine import installed_vllm, usual_sampler
 from atrl_bench.training.trackers import Trackers
 
@@ -271,7 +272,7 @@ def read_settings(root: Path) -> RunSettings:
     except ValueError as error:
         raise InvalidFileError(
             f"{path} does not say what this folder is run with.",
-            why=" ".join(str(error).splitlines()[:3]),
+            why=first_mistake(error),
             next_step=f"correct {path}, or delete it and choose again: atrl-bench judge URL --out {quote(str(root))}, "
             "and --serve, --rollouts, --checkpoints",
         ) from None

@@ -151,13 +151,23 @@ def test_points_that_were_run_stay_with_the_run_folder(tmp_path, mini_world):
     assert len(rows) == 13 + 2
 
 
-@pytest.mark.parametrize("points", ["[[", '{"hard_truncation": [[1]]}', "5"])
-def test_a_damaged_list_of_points_is_named_and_nothing_is_dropped(tmp_path, mini_world, points):
+@pytest.mark.parametrize(
+    ("points", "mistake"),
+    [
+        ("[[", "Invalid JSON: expected value at line 1 column 14."),
+        ('{"hard_truncation": [[1]]}', "field 'points.hard_truncation.0.0': Input should be a valid string."),
+        ("5", "field 'points': Input should be an object."),
+    ],
+)
+def test_a_damaged_list_of_points_is_named_with_its_first_mistake_and_nothing_is_dropped(
+    tmp_path, mini_world, points, mistake
+):
     path, content = tmp_path / "run.json", f'{{"points": {points}}}'
     run_dir = RunDir.at(tmp_path, SMOKE, mini_world)
     path.write_text(content)
-    with pytest.raises(InvalidFileError, match=r"run\.json does not say"):
+    with pytest.raises(InvalidFileError, match=r"run\.json does not say") as error:
         plan_table("hard_truncation", run_dir)
+    assert error.value.why == mistake
     assert path.read_text() == content
 
 

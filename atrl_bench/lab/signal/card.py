@@ -28,6 +28,7 @@ from atrl_bench.report.page import lines_of
 from atrl_bench.report.table_model import Grid, Table
 from atrl_bench.report.table_run import write_report
 from atrl_bench.results.files import write_texts
+from atrl_bench.settings import first_mistake
 
 WORTH = 1.1  # a rule that multiplies the batch by less is not worth its trouble
 SHOWN: dict[str, tuple[str, float | None]] = {
@@ -188,5 +189,5 @@ def _read(path: Path) -> Card:
     try:
         return TypeAdapter(Card).validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        why = str(error).splitlines()[0]
-        raise InvalidFileError(f"{path} is no credit card.", why=why, next_step="atrl-bench signal MODEL") from None
+        then = "atrl-bench signal MODEL"
+        raise InvalidFileError(f"{path} is no credit card.", why=first_mistake(error), next_step=then) from None
