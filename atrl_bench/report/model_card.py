@@ -6,13 +6,13 @@ comes from the store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.escape import markdown
 from atrl_bench.experiments.judge_choice import of_one_judge
 from atrl_bench.experiments.progress import duration, short_label
@@ -40,12 +40,25 @@ def write_cards(run_dir: RunDir, store: Store, target: Path) -> list[Path]:
             why="A card describes a trained model.",
             next_step=f"atrl-bench run-table main_7b {run_dir.options}",
         )
+    of_profile = [run for run in runs if run.spec["profile"] == run_dir.profile.name]
+    _require_profile(of_profile or runs, run_dir)
     places = list(places_of_cells(run_dir, store))
     paths = []
-    for run in runs:
+    for run in of_profile:
         folder = target / "cards" / Path(run.checkpoint).name
         paths += write_texts(folder, {CARD: card_of(run, run_dir, store, places)})
     return paths
+
+
+def _require_profile(runs: Sequence[Run], run_dir: RunDir) -> None:
+    """Raise where the profile is not that of the trainings: a card would name its model, and a wrong command."""
+    trained = run_dir.profile.name
+    if others := [run.spec["profile"] for run in runs if run.spec["profile"] != trained]:
+        raise InvalidFileError(
+            f"What was trained under the profile {others[0]} is described under {trained}.",
+            why="A card names the profile, its model and the command that trains it again.",
+            next_step=f"the same command with --profile {others[0]}",
+        )
 
 
 def card_of(run: Run, run_dir: RunDir, store: Store, places: Iterable[CellPlace] | None = None) -> str:
@@ -118,6 +131,8 @@ def push(name: str, hub_id: str, run_dir: RunDir, *, private: bool = True) -> Pu
 def _training(name: str, run_dir: RunDir, store: Store) -> Run:
     key = Path(name).name if Path(name).resolve().parent == run_dir.checkpoints.resolve() else name
     run = row_model(name, run_dir, store).run if names_a_row(name) else store.run(key)
+    if run is not None:
+        _require_profile([run], run_dir)
     if run is None or run.state != "done":
         raise MissingDataError(
             f"{name} is no finished training in {run_dir.root}.",

@@ -11,11 +11,12 @@ import yaml
 from local_hub import NOBODY, Machine, environment
 from stored import fill_cell
 
-from atrl_bench.errors import MissingDataError
+from atrl_bench.errors import InvalidFileError, MissingDataError
 from atrl_bench.experiments.run_dir import RunDir
 from atrl_bench.profiles import load_profile
 from atrl_bench.report.exports import export, log_of
 from atrl_bench.report.frame import frame
+from atrl_bench.report.model_card import push
 from atrl_bench.results.store import Store
 from atrl_bench.training.recipe import load_recipe
 from atrl_bench.training.run_spec import run_spec
@@ -86,6 +87,14 @@ def test_where_a_judge_failed_on_a_fifth_a_card_a_log_and_a_frame_have_no_score(
 def test_a_folder_without_a_training_has_no_card(tmp_path):
     with Store.open(tmp_path / "store.sqlite"), pytest.raises(MissingDataError, match="is a finished training"):
         export(RunDir.at(tmp_path, SMOKE), "card")
+
+
+def test_under_another_profile_than_its_training_a_model_has_no_card(run_dir):
+    run_dir, key = run_dir
+    other = RunDir.at(run_dir.root, load_profile("mini"))
+    for describe in (lambda: export(other, "card"), lambda: push(key, "me/digits", other)):
+        with pytest.raises(InvalidFileError, match="trained under the profile smoke is described under mini"):
+            describe()
 
 
 def test_push_sends_the_checkpoint_and_its_card(run_dir, local_hub, tmp_path):
