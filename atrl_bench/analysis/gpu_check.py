@@ -22,8 +22,15 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 from atrl_bench.analysis.overhead import Overhead, overhead
-from atrl_bench.analysis.random_model import PIXELS_PER_TOKEN, SHAPES, Shape, processor_for, random_model, random_words
-from atrl_bench.errors import MissingDataError
+from atrl_bench.analysis.random_model import (
+    PIXELS_PER_TOKEN,
+    SHAPES,
+    Shape,
+    processor_for,
+    random_model,
+    random_words,
+    require_gpu,
+)
 from atrl_bench.experiments.run_dir import environment_here
 from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.decoding import Draw, sample
@@ -65,12 +72,7 @@ class GpuCheck(Record):
 
 def gpu_check(shape: str) -> GpuCheck:
     """The rates of this machine, and where the time of a step of GRPO with AT-RL's credit goes on it."""
-    if shape != "tiny" and not torch.cuda.is_available():
-        raise MissingDataError(
-            "There is no GPU here that torch can use.",
-            why="A rehearsal with a tiny model runs on any machine in about a minute.",
-            next_step="atrl-bench doctor --gpu --size tiny",
-        )
+    require_gpu(shape, "atrl-bench doctor --gpu --size tiny")
     measured, failures = _attempted(rates_of(shape))
     gc.collect()  # the model of the rates, before the step makes its own
     torch.cuda.empty_cache()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from atrl_bench.analysis.random_model import Shape, shape_of
+from atrl_bench.analysis.random_model import Shape, require_gpu, shape_of
 from atrl_bench.analysis.step_time import CREDIT_PHASES, PHASES, Phases, measured_steps
 from atrl_bench.errors import InvalidFileError
 from atrl_bench.printable import Block, Record, blocks_of
@@ -70,7 +70,9 @@ def overhead(
     `shape` names a model of random weights (`7b`); without it the profile's base model is measured. `tokens` are those
     of each of its responses, which are then drawn and not sampled, to one problem a rollout.
     """
-    shape = shape_of(shape) if isinstance(shape, str) else shape
+    if isinstance(shape, str):
+        name, shape = shape, shape_of(shape)
+        require_gpu(name, "atrl-bench overhead --shape tiny")
     if tokens is not None:
         if shape is None:
             raise InvalidFileError(

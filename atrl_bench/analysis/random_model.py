@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atrl_bench.errors import UnknownNameError
+from atrl_bench.errors import MissingDataError, UnknownNameError
 from atrl_bench.mini import BASE
 from atrl_bench.models.local import limit_pixels
 from atrl_bench.models.shape import PIXELS_PER_TOKEN
@@ -49,6 +49,18 @@ def shape_of(name: str) -> Shape:
     if name not in SHAPES:
         raise UnknownNameError("shape", name, SHAPES, next_step="atrl-bench overhead --shape 7b")
     return SHAPES[name]
+
+
+def require_gpu(name: str, rehearsal: str) -> None:
+    """Refuse the shape of a large model where only this machine's cores would take its steps."""
+    import torch
+
+    if name != "tiny" and not torch.cuda.is_available():
+        raise MissingDataError(
+            "There is no GPU here that torch can use.",
+            why="A rehearsal with a tiny model runs on any machine in about a minute.",
+            next_step=rehearsal,
+        )
 
 
 def random_model(shape: Shape, device: str) -> Any:

@@ -11,7 +11,7 @@ from atrl_bench.analysis.overhead import as_published, overhead, shares_of
 from atrl_bench.analysis.random_model import SHAPES, Shape, random_model
 from atrl_bench.analysis.step_time import PHASES, REST, StepClock
 from atrl_bench.cli.printing import text_of
-from atrl_bench.errors import InvalidFileError, UnknownNameError
+from atrl_bench.errors import InvalidFileError, MissingDataError, UnknownNameError
 from atrl_bench.profiles import load_profile
 from atrl_bench.training.clock import PhaseClock
 from atrl_bench.training.passes import Passes
@@ -53,6 +53,13 @@ def test_the_papers_three_shares_leave_everything_else_out_and_add_up():
 def test_an_unknown_shape_names_the_known_ones():
     with pytest.raises(UnknownNameError, match="7b"):
         overhead(load_profile("smoke"), shape="70b")
+
+
+def test_a_large_shape_is_refused_where_there_is_no_gpu_before_it_is_made(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("atrl_bench.analysis.overhead.measured_steps", None)
+    with pytest.raises(MissingDataError, match="overhead --shape tiny"):
+        overhead(load_profile("smoke"), shape="3b")
 
 
 def test_uniform_credit_is_not_compared_with_itself():
