@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 from shlex import quote
 
-from atrl_bench.errors import AtrlBenchError, MissingDataError
+from atrl_bench.errors import AtrlBenchError, MissingDataError, UnknownNameError
 from atrl_bench.evaluation.cell_spec import is_asked_so
 from atrl_bench.evaluation.image_condition import ImageCondition
 from atrl_bench.evaluation.tasks import Task, expand, find_task, list_suites, metric_name, scored
@@ -167,6 +167,9 @@ def _find_pair(store: Store, a: str, b: str, info: Task, image: str | None, run_
                 why="Its model is there, its answers are not.",
                 next_step=f"atrl-bench status {run_dir.options}, or choose another --task",
             )
+        if first in list_tables():  # nor is it a model that could be evaluated
+            rows = [f"{first}:{row.id}" for row in load_table(first).rows]
+            raise UnknownNameError("model", first, rows, next_step=f"atrl-bench list rows {first}")
         served = " --base-url URL" if store.cells(model_digest=served_digest(first)) else ""
         table = quote(read_settings(run_dir.root).tables.get(task, task))
         command = f"atrl-bench evaluate {first}{served} --tasks {table}" + (f" --image {image}" if image else "")

@@ -139,6 +139,13 @@ def test_a_missing_cell_names_the_command_that_fills_it(store, tmp_path):
         compared(tmp_path, "a", "b", ["geoqa"])
 
 
+def test_a_table_without_a_row_is_no_model_and_rows_of_it_are_proposed(store, tmp_path):
+    fill_cell(store, spec("a"), "+")
+    with pytest.raises(UnknownNameError, match="Did you mean main_7b:") as error:
+        compared(tmp_path, "main_7b", "a", ["geoqa_test"])
+    assert error.value.next_step == "atrl-bench list rows main_7b"
+
+
 def test_without_tasks_names_of_rows_are_answered_with_a_command_that_works(store, tmp_path):
     with pytest.raises(MissingDataError, match="Name the tasks") as error:
         compared(tmp_path, "grpo", "grpo_atrl")
