@@ -317,12 +317,14 @@ def ask_all(
     temperature: float,
     max_tokens: int,
     read_cut_off: bool = False,
+    may_refuse: bool = False,
     on_reply: Callable[[Question, Reply[Reading]], None] | None = None,
 ) -> list[Reply[Reading]]:
     """The reply to each question, in order; `endpoint.num_parallel` are asked at a time.
 
     `read` returns None for a reply without what is `wanted`; one that the token limit has cut off is not even read,
-    unless `read_cut_off`. `on_reply` is called the moment a reply is there, from several threads.
+    unless `read_cut_off`; with `may_refuse` a refusal is a reply without it. `on_reply` is called the moment a reply is
+    there, from several threads.
     """
 
     def ask(question: Question) -> Reply[Reading]:
@@ -343,6 +345,10 @@ def ask_all(
             reply = Reply(reading, "", num_requests, model)
         except UselessReplyError as error:
             reply = Reply(None, str(error), num_requests)
+        except RefusedError as error:
+            if not may_refuse:
+                raise
+            reply = Reply(None, f"{error.what} {error.why}".strip(), num_requests)
         if on_reply is not None:
             on_reply(question, reply)
         return reply

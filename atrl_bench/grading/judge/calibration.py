@@ -96,7 +96,7 @@ def check_calibration(judge: Judge, *, anew: bool = False) -> CalibrationReport:
     if judge.config.strict and report.objections:
         raise EndpointError(
             f"The judge {judge.config.model} at {judge.config.base_url} fails on answers whose verdict is known.",
-            why=" ".join(report.objections),
+            why=" ".join([*report.objections, *[j.why for j in judgements if j.state == "judge failed"][:1]]),
             next_step="serve another judge (docs/reproducing.md has the command), or judge by the rules alone",
         )
     judge.keep(judgements)

@@ -138,6 +138,7 @@ class Judge:
             wanted=self._wanted,
             temperature=self.config.temperature,
             max_tokens=self.config.max_tokens,
+            may_refuse=True,
             on_reply=decide,
         )
         return decisions

@@ -58,6 +58,8 @@ def test_a_fit_judge_is_asked_once_a_store_and_its_report_has_a_date(serve, fit,
         ("Correct", "of the known-wrong answers correct"),
         ("Incorrect", "only 0 of 15 known-right"),
         ("Hm.", "only 0 of"),
+        ("Hm.", "no verdict in 'Hm.'"),
+        ((400, {}, b"temperature is not supported"), "temperature is not supported"),
     ],
 )
 def test_a_judge_that_always_says_the_same_is_stopped_and_nothing_of_it_is_kept(serve, store, always, objection):

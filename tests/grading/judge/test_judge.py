@@ -116,6 +116,15 @@ def test_a_judge_that_never_gives_a_verdict_has_failed_and_nothing_is_wrong(serv
     assert len(server.requests) == 3
 
 
+def test_a_question_that_the_judge_refuses_is_one_without_a_verdict_and_the_others_get_theirs(serve):
+    def answer(body):
+        return (400, {}, b"too long") if "zebra" in str(body) else completion("Incorrect")
+
+    verdicts = serve(answer=answer).judge().grade_many([CANDIDATE._replace(extracted=text) for text in ("zebra", "4")])
+    assert [verdict.state for verdict in verdicts] == ["judge failed", "wrong"]
+    assert "status 400. too long" in verdicts[0].why
+
+
 def test_the_first_verdict_counts_and_no_later_one(serve):
     server = serve("Hard to say.", "Incorrect", "Correct")
     judge = server.judge()
