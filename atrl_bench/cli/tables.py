@@ -108,7 +108,10 @@ def _run_until_decided(table: str, options: Options, effect: float, budget: floa
     plan_of = _plans(table, options, options.run_dir())
     most = most_seeds(plan_of, budget)
     planned = plan_of(range(most))
-    if not starts_here(price_of(planned), options, require_fit=lambda: require_plan_fits(planned, options.where)):
+    price = price_of(planned)
+    if price.next == planned.command:  # which has all the seeds that may be taken
+        price = replace(price, next="the same command without --dry-run")
+    if not starts_here(price, options, require_fit=lambda: require_plan_fits(planned, options.where)):
         return
     result, decided = run_until_decided(
         plan_of,

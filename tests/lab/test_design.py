@@ -199,3 +199,9 @@ def test_a_budget_holds_as_many_seeds_as_it_pays_and_two_at_least(smoke_dir, cli
     cli("run-table", "main_7b", "--effect", "5", refused=SystemExit)
     for table in ("all", "signal"):  # which compare no rows, or not their own
         cli("run-table", table, "--until", "decided", "--effect", "5", refused=SystemExit)
+
+
+def test_a_dry_run_until_a_table_is_decided_proposes_itself_and_not_all_seeds_at_once(smoke_dir, cli):
+    words = ("run-table", "main_7b", "--rows", ",".join(PAIR), "--until", "decided", "--effect", "5")
+    priced = json.loads(cli(*words, "--budget", "1h", "--dry-run", "--json").stdout)
+    assert priced["next"] == "the same command without --dry-run"
