@@ -17,6 +17,7 @@ import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.func import functional_call
 from transformers.core_model_loading import revert_weight_conversion
 
 from atrl_bench.engines.processes import launched
@@ -102,10 +103,24 @@ def _own_weights(base: Any) -> dict[str, Tensor]:
 
 def _merged(base: nn.Module, name: str, value: Tensor) -> Tensor:
     """A weight, gathered, with its adapter."""
-    layer, _, kind = name.rpartition(".")
-    change = getattr(base.get_submodule(layer), "get_delta_weight", None)
-    whole = gathered(value)
-    return whole if change is None or kind != "weight" else whole + gathered(change("default")).to(whole.dtype)
+    path, _, kind = name.rpartition(".")
+    layer, whole = base.get_submodule(path), gathered(value)
+    if kind != "weight" or not hasattr(layer, "get_delta_weight"):
+        return whole
+    factors = {name: gathered(factor) for name, factor in layer.named_parameters(prefix="layer") if "lora_" in name}
+    return whole + functional_call(_Change(layer), factors, ()).to(whole.dtype)
+
+
+class _Change(nn.Module):
+    """What an adapter adds to the weight of its layer, by factors that are given: a convolution takes no parts."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer: Any = layer
+
+    def forward(self) -> Tensor:
+        change: Tensor = self.layer.get_delta_weight("default")
+        return change
 
 
 def _files(base: Any, weights: Mapping[str, Tensor]) -> dict[str, list[str]]:
