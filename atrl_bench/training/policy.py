@@ -17,7 +17,7 @@ from atrl_bench.models.attention import prefer_flash_attention
 from atrl_bench.models.mrope import put_words_after_videos
 from atrl_bench.profiles import Profile
 from atrl_bench.training.recipe import Part, Recipe, RolloutRecipe
-from atrl_bench.training.sharding import load_model
+from atrl_bench.training.sharding import go_back_through_all_layers, load_model
 
 if TYPE_CHECKING:
     from atrl_bench.training.trainer import TrainerInputs
@@ -37,9 +37,7 @@ def trainable(model: Any, recipe: Recipe, profile: Profile, seed: int) -> Any:
     """A model ready for training: with its head, and with adapters where the recipe trains those."""
     _with_head(model, recipe, profile, ("log_probs", "entropy"))
     freeze(model, recipe.freeze)
-    # A text, before which nothing learns where there are adapters, goes back as far as an image: who shares the layers
-    # gathers them, and adds up their gradients, together.
-    model.get_input_embeddings().register_forward_hook(lambda _module, _inputs, output: output.requires_grad_())
+    go_back_through_all_layers(model)
     if recipe.finetuning == "full":
         if not any(weight.requires_grad for weight in model.parameters()):
             raise InvalidFileError("Nothing is left to train.", why="All is frozen.", next_step="freeze fewer parts")

@@ -508,10 +508,8 @@ def _explain(
     """The first problem with the file and line that hold the field, or the option that set it."""
     problem = error.errors()[0]
     location = problem["loc"]
-    field, message = (
-        ".".join(str(part) for part in location),
-        said(problem, kind.model_fields | TrainingSizes.model_fields),
-    )
+    field = ".".join(str(part) for part in location)
+    message = said(problem, kind.model_fields | TrainingSizes.model_fields)
     if field in TrainingSizes.model_fields.keys() - kind.model_fields.keys():
         message = f"it is a size, and stands in overrides: {{{field}: ...}}"
     if location and location[0] in overrides:

@@ -145,6 +145,14 @@ def put_away(model: Any) -> None:
         model.reshard()
 
 
+def go_back_through_all_layers(model: Any) -> None:
+    """Have every backward pass reach the embeddings, as one over an image does on its way to the tower.
+
+    Before a text nothing may learn. Who shares the layers gathers them, and adds up their gradients, together.
+    """
+    model.get_input_embeddings().register_forward_hook(lambda _module, _inputs, output: output.requires_grad_())
+
+
 def reached_all(loss: Tensor, model: nn.Module) -> Tensor:
     """The loss with a gradient of zero for what this pass did not reach, the vision tower where it saw nothing.
 

@@ -370,8 +370,8 @@ def test_a_prompt_that_the_server_does_not_take_is_skipped_and_named_and_the_oth
 
 
 def test_more_than_one_percent_of_refused_prompts_fail_the_cell_and_a_longer_context_mends_it(store, asked) -> None:
-    with ChatServer(refusal(400, OPENAI)) as server, pytest.raises(InvalidFileError, match=r"[123] of 3 rows") as error:
-        asked(server, num_problems=3)
+    with ChatServer(refusal(400, OPENAI)) as server, pytest.raises(InvalidFileError, match="1 of 3 rows") as error:
+        asked(server, num_problems=3, num_parallel=1)
     assert "128000 tokens" in str(error.value)
     with ChatServer(ANSWER) as server:
         key = asked(server)
